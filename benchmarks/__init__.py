@@ -1,0 +1,1 @@
+"""Measurements of Everstep, its peers and the raw floor, side by side in one run."""

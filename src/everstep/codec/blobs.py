@@ -1,0 +1,69 @@
+"""Large leaves out of line: kept once, under the hash of their content, however many values hold them."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+from everstep.codec.values import BlobRef, encode, view
+from everstep.errors import DamagedError
+
+BLOB_SIZE = 64 * 1024
+
+_NONE = encode(None)
+# A str takes at most four bytes for a character, and a head of five.
+_LONG = (BLOB_SIZE - 5) // 4
+
+
+def blob_id(data: bytes) -> bytes:
+    """The 16 bytes that name a content."""
+    return blake2b(data, digest_size=16).digest()
+
+
+def checked(name: bytes, data: bytes) -> bytes:
+    """The content read under a name. Raises DamagedError if it is not what was stored there."""
+    if blob_id(data) != name:
+        raise DamagedError(f"the content stored as blob {name.hex()} is not what was written")
+    return data
+
+
+def outline(data: bytes) -> tuple[bytes, dict[bytes, bytes]]:
+    """An encoding with its large leaves replaced by references, and the encodings of those leaves by id.
+
+    A leaf is anything but an exact dict or list, so a blob never refers to another. No class is needed.
+    """
+    if len(data) < BLOB_SIZE:
+        return data, {}
+    made: dict[bytes, bytes] = {}
+    value = _outlined(view(data), made)
+    return (encode(value), made) if made else (data, made)
+
+
+def held(data: bytes) -> list[bytes]:
+    """The ids of the blobs that an encoding refers to, each once."""
+    found: dict[bytes, None] = {}
+
+    def note(name: bytes) -> bytes:
+        found[name] = None
+        return _NONE
+
+    view(data, note)
+    return list(found)
+
+
+def _outlined(value: Any, made: dict[bytes, bytes]) -> Any:
+    if type(value) is dict:
+        for key, item in value.items():
+            value[key] = _outlined(item, made)
+        return value
+    if type(value) is list:
+        value[:] = [_outlined(item, made) for item in value]
+        return value
+    if value is None or (type(value) in (str, bytes) and len(value) < _LONG):
+        return value
+    data = encode(value)
+    if len(data) < BLOB_SIZE:
+        return value
+    name = blob_id(data)
+    made[name] = data
+    return BlobRef(name, len(data))

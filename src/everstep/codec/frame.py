@@ -1,0 +1,79 @@
+"""A body of bytes to its stored frame and back: one format byte, then the body, compressed when that pays."""
+
+from __future__ import annotations
+
+import threading
+
+import zstandard
+
+from everstep.errors import DamagedError, NewerFormatError, UnstorableError
+
+MAX_BODY = 1 << 30
+"""No body is larger than this, so no frame that claims more is unpacked."""
+
+_RAW, _ZSTD = 0, 1
+_SMALLEST = 128  # below this the zstd header eats what compression saves
+_WORTH = 0.94
+# A frame of a few KB may not claim a GB. Above _FREE bytes a body must not be more than _RATIO times its frame:
+# `pack` stores what compresses better than that raw, so that `unpack` may refuse it before it allocates anything.
+_FREE = 1 << 24
+_RATIO = 1000
+
+
+class _Engines(threading.local):
+    """The zstd engines of one thread: sharing one between threads crashes the interpreter."""
+
+    def __init__(self) -> None:
+        self.packers: dict[int, zstandard.ZstdCompressor] = {}
+        self.unpacker = zstandard.ZstdDecompressor()
+
+    def packer(self, level: int) -> zstandard.ZstdCompressor:
+        found = self.packers.get(level)
+        if found is None:
+            found = self.packers[level] = zstandard.ZstdCompressor(level=level)
+        return found
+
+
+_engines = _Engines()
+
+
+def pack(body: bytes, level: int = 1) -> bytes:
+    """The stored form of `body`: compressed at `level` if it is long enough and that saves at least 6 %."""
+    size = len(body)
+    if size > MAX_BODY:
+        reason = f"it takes {size:,} bytes, more than the {MAX_BODY:,} that one record may have"
+        raise UnstorableError("value", reason, "Split it, or keep it in a file and record the path.")
+    if size >= _SMALLEST:
+        packed = _engines.packer(level).compress(body)
+        if len(packed) <= size * _WORTH and not _too_dense(size, len(packed)):
+            return b"\x01" + packed
+    return b"\x00" + body
+
+
+def unpack(data: bytes) -> bytes:
+    """The body inside a stored frame. DamagedError if it is none, NewerFormatError if its format is unknown."""
+    if not data:
+        raise DamagedError("a stored frame is empty")
+    if data[0] == _RAW:
+        return data[1:]
+    if data[0] == _ZSTD:
+        return _decompress(data[1:])
+    raise NewerFormatError(data[0])
+
+
+def _decompress(packed: bytes) -> bytes:
+    try:
+        # zstd believes the size a frame declares, whatever limit it is given, so it is read and judged first.
+        size = zstandard.frame_content_size(packed)
+        if size < 1 or size > MAX_BODY or _too_dense(size, len(packed)):
+            raise DamagedError(f"a compressed frame of {len(packed)} bytes declares an impossible size ({size})")
+        body = _engines.unpacker.decompress(packed, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise DamagedError(f"a compressed frame cannot be read ({error})") from error
+    if len(body) != size:
+        raise DamagedError(f"a compressed frame declares {size} bytes and holds {len(body)}")
+    return body
+
+
+def _too_dense(size: int, packed: int) -> bool:
+    return size > _FREE and size > packed * _RATIO

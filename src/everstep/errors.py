@@ -1,0 +1,351 @@
+"""Every error Everstep raises, in one tree. Each message says what happened, where, and the way out.
+
+EverstepError
+├── OpenError                   a trail could not be opened
+│   ├── UnknownSchemeError        the URL names a store that does not exist
+│   ├── UnreadableError           the file is missing, or may not be read
+│   ├── NotATrailError            the file is something else
+│   ├── NewerSchemaError          the file was written by a later Everstep
+│   ├── NetworkFileSystemError    file locks cannot be trusted there
+│   └── OldSqliteError            the SQLite library has a known corruption bug
+├── StoreError                  the store could not do what was asked; nothing was half done
+│   ├── DiskFullError
+│   ├── LockedError               another program holds the write lock
+│   ├── QueueFullError            more is waiting to be written than the bound allows
+│   ├── ReadOnlyError             the trail was opened for reading
+│   └── ClosedError
+├── ValueRefused                a value cannot be kept, or cannot be given back
+│   ├── UnstorableError           no faithful form: names the path to it
+│   ├── StateError                an operation does not fit the state it meets
+│   ├── UnknownClassError         the class is not registered in this process
+│   ├── ChangedClassError         the class no longer has the stored shape
+│   └── RedactionKeyError         the key for redaction placeholders is missing or unsafe
+├── RunError                    a run cannot be used this way
+│   ├── RunNotFoundError
+│   ├── StepNotFoundError
+│   ├── RunExistsError
+│   ├── RunFinishedError
+│   ├── InputsDifferError         the run was started with other inputs
+│   ├── OwnedError                another live process owns the run
+│   ├── StaleWriterError          this process lost the run to another
+│   ├── ConflictError             the run moved on underneath
+│   ├── PrunedError               retention removed what was asked for
+│   └── ErasedError               the payload was erased
+└── DamagedError                stored bytes are not what was written
+    └── NewerFormatError          stored bytes in a later format
+
+DamageWarning (a UserWarning) is given at open when the log's tail holds commits that cannot be read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class EverstepError(Exception):
+    """The root of every error raised here."""
+
+
+class OpenError(EverstepError):
+    """A trail could not be opened."""
+
+
+class UnknownSchemeError(OpenError):
+    """The URL names a kind of store that does not exist."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        super().__init__(
+            f"{url!r} names no store known here. Use a path, 'sqlite:///path/to/trail.db' or ':memory:'."
+        )
+
+
+class UnreadableError(OpenError):
+    """The file is missing, or may not be read or written."""
+
+    def __init__(self, path: str, reason: str, way_out: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"cannot open {path!r}: {reason}. {way_out}")
+
+
+class NotATrailError(OpenError):
+    """The file exists and is not a trail."""
+
+    def __init__(self, path: str, found: str) -> None:
+        self.path, self.found = path, found
+        super().__init__(f"{path!r} is not a trail but {found}. It was not touched; give another path.")
+
+
+class NewerSchemaError(OpenError):
+    """The file was written by a later version."""
+
+    def __init__(self, path: str, found: int, known: int) -> None:
+        self.path, self.found, self.known = path, found, known
+        super().__init__(
+            f"{path!r} has schema {found}; this version knows up to {known}. "
+            "It was not touched; upgrade everstep to open it."
+        )
+
+
+class NetworkFileSystemError(OpenError):
+    """The file lies where locks cannot be trusted."""
+
+    def __init__(self, path: str, kind: str) -> None:
+        self.path, self.kind = path, kind
+        super().__init__(
+            f"{path!r} is on a network file system ({kind}), where SQLite's locks do not hold and trails get damaged. "
+            "Put the trail on a local disk, or open it with read_only=True while nobody writes."
+        )
+
+
+class OldSqliteError(OpenError):
+    """The SQLite library in use can corrupt a WAL file."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+        super().__init__(
+            f"SQLite {version} has a bug that can corrupt a trail (fixed in 3.51.3). "
+            "Install apsw from its wheel: pip install --force-reinstall --only-binary apsw apsw."
+        )
+
+
+class StoreError(EverstepError):
+    """The store could not do what was asked. Nothing was half done."""
+
+
+class DiskFullError(StoreError):
+    """There is no room for the write."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        super().__init__(
+            f"no space left to write {where!r}. Nothing of this write was kept and all earlier steps are intact; "
+            "free some space and write again."
+        )
+
+
+class LockedError(StoreError):
+    """Another program held the write lock for too long."""
+
+    def __init__(self, where: str, seconds: float) -> None:
+        self.where, self.seconds = where, seconds
+        super().__init__(
+            f"{where!r} stayed locked by another program for {seconds:g} s. Nothing was written; "
+            "end the program that holds it (a paused process, an open sqlite3 shell) and write again."
+        )
+
+
+class QueueFullError(StoreError):
+    """Too many writes wait already."""
+
+    def __init__(self, bound: int) -> None:
+        self.bound = bound
+        super().__init__(
+            f"{bound} writes wait for the disk already. This one was not accepted; "
+            "write again in a moment, or run fewer agents at once on this trail."
+        )
+
+
+class ReadOnlyError(StoreError):
+    """The trail was opened for reading."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        super().__init__(f"{where!r} was opened with read_only=True. Open it again without it to write.")
+
+
+class ClosedError(StoreError):
+    """The trail was closed."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        super().__init__(f"the trail {where!r} is closed. Open it again with everstep.open().")
+
+
+class ValueRefused(EverstepError):  # noqa: N818 - the root of a branch; its children end in Error
+    """A value cannot be kept faithfully, or cannot be given back as it was."""
+
+
+class UnstorableError(ValueRefused):
+    """A value has no faithful stored form."""
+
+    def __init__(self, path: str, reason: str, way_out: str = "") -> None:
+        self.path, self.reason = path, reason
+        help_text = way_out or "Convert it to plain data, or make its class known with everstep.register(...)."
+        super().__init__(f"cannot store the value at {path}: {reason}. {help_text}")
+
+
+class StateError(ValueRefused):
+    """An operation does not fit the state it meets."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"cannot change the state at {path}: {reason}. Nothing was recorded; set the whole value instead.")
+
+
+class UnknownClassError(ValueRefused):
+    """The stored value needs a class that is not registered in this process."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"the stored value is a {name}, which this process does not know. "
+            "Import its module and call everstep.register(TheClass), or read it with view=True as plain data."
+        )
+
+
+class ChangedClassError(ValueRefused):
+    """The class no longer has the shape of the stored value."""
+
+    def __init__(self, name: str, difference: str) -> None:
+        self.name, self.difference = name, difference
+        super().__init__(
+            f"the stored {name} does not fit the class of today: {difference}. "
+            "Register it with a higher version and an upcaster: everstep.register(cls, version=2, upcast={1: fix})."
+        )
+
+
+class RedactionKeyError(ValueRefused):
+    """The key behind redaction placeholders is missing or readable by others."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(
+            f"cannot use the redaction key {path!r}: {reason}. "
+            "Make it readable by its owner alone (chmod 600), or name another file in EVERSTEP_KEY_FILE."
+        )
+
+
+class RunError(EverstepError):
+    """A run cannot be used this way."""
+
+
+class RunNotFoundError(RunError):
+    """No run has this id."""
+
+    def __init__(self, run_id: str, nearest: tuple[str, ...] = ()) -> None:
+        self.run_id, self.nearest = run_id, nearest
+        hint = f" Did you mean {', '.join(map(repr, nearest))}?" if nearest else " trail.runs() lists what there is."
+        super().__init__(f"no run {run_id!r} in this trail.{hint}")
+
+
+class StepNotFoundError(RunError):
+    """The run has no step there."""
+
+    def __init__(self, run_id: str, seq: int, head: int) -> None:
+        self.run_id, self.seq, self.head = run_id, seq, head
+        super().__init__(f"run {run_id!r} has no step {seq}; its steps are 0 to {head}.")
+
+
+class RunExistsError(RunError):
+    """A run with this id exists already."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"a run {run_id!r} exists already. Record to it to continue it, or choose another id.")
+
+
+class RunFinishedError(RunError):
+    """The run has ended and takes no further steps."""
+
+    def __init__(self, run_id: str, status: str) -> None:
+        self.run_id, self.status = run_id, status
+        super().__init__(f"run {run_id!r} is {status} and takes no further steps. Fork it to go on from any of its steps.")
+
+
+class InputsDifferError(RunError):
+    """The run was started with other inputs."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"run {run_id!r} was started with other inputs, and a run keeps its first ones. "
+            "Leave the inputs out to continue it, or fork it to try the new ones."
+        )
+
+
+class OwnedError(RunError):
+    """Another live process owns the run."""
+
+    def __init__(self, run_id: str, owner: str, seconds_left: float) -> None:
+        self.run_id, self.owner, self.seconds_left = run_id, owner, seconds_left
+        super().__init__(
+            f"run {run_id!r} is owned by {owner} for another {seconds_left:.1f} s. "
+            "Wait for it to finish; if that process is gone, the run can be taken over when its lease ends."
+        )
+
+
+class StaleWriterError(RunError):
+    """Another process took the run over; this one may no longer write to it."""
+
+    def __init__(self, run_id: str, epoch: int, current: int) -> None:
+        self.run_id, self.epoch, self.current = run_id, epoch, current
+        super().__init__(
+            f"run {run_id!r} was taken over (epoch {current}; this writer has {epoch}). "
+            "Nothing was written; stop here, the other process continues the run."
+        )
+
+
+class ConflictError(RunError):
+    """The run's head is not where this writer left it."""
+
+    def __init__(self, run_id: str, seq: int, head: int) -> None:
+        self.run_id, self.seq, self.head = run_id, seq, head
+        super().__init__(
+            f"run {run_id!r} stands at step {head}; a write of step {seq} does not follow it. "
+            "Nothing was written; open the run again to continue from its head."
+        )
+
+
+class PrunedError(RunError):
+    """Retention removed the steps that were asked for."""
+
+    def __init__(self, run_id: str, seq: int, oldest: int) -> None:
+        self.run_id, self.seq, self.oldest = run_id, seq, oldest
+        super().__init__(
+            f"step {seq} of run {run_id!r} was pruned; the state is kept from step {oldest} on. Ask for that one or later."
+        )
+
+
+class ErasedError(RunError):
+    """The payload that was asked for has been erased."""
+
+    def __init__(self, run_id: str, seq: int) -> None:
+        self.run_id, self.seq = run_id, seq
+        super().__init__(f"the payload of step {seq} of run {run_id!r} was erased; its name, status and times remain.")
+
+
+class DamagedError(EverstepError):
+    """Stored bytes are not what was written."""
+
+    def __init__(
+        self, what: str, *, run_id: str | None = None, seq: int | None = None, intact: int | None = None
+    ) -> None:
+        self.what, self.run_id, self.seq, self.intact = what, run_id, seq, intact
+        where = f" in run {run_id!r}" if run_id is not None else ""
+        where += f" at step {seq}" if seq is not None else ""
+        way_out = (
+            f"The newest intact point before it is step {intact}: fork there to go on."
+            if intact is not None
+            else "Run `trail.verify()` to see what is intact, and restore the file from a backup."
+        )
+        super().__init__(f"damage{where}: {what}. {way_out}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_damage, (self.what, self.run_id, self.seq, self.intact)
+
+
+def _rebuild_damage(what: str, run_id: str | None, seq: int | None, intact: int | None) -> DamagedError:
+    return DamagedError(what, run_id=run_id, seq=seq, intact=intact)
+
+
+class NewerFormatError(DamagedError):
+    """Stored bytes carry a format this version does not know."""
+
+    def __init__(self, found: int) -> None:
+        self.found = found
+        super().__init__(f"format {found} is unknown here; it is damaged, or a later version of everstep wrote it")
+
+
+class DamageWarning(UserWarning):
+    """The log's tail holds commits that cannot be read: damage, or a power cut during an unacknowledged write."""

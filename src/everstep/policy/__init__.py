@@ -1,0 +1,1 @@
+"""Pure rules: what is redacted before it is written."""

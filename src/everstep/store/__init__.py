@@ -1,0 +1,1 @@
+"""Where entries live. The only place with SQL."""

@@ -1,0 +1,202 @@
+"""Group commit: whoever finds nobody committing commits for everyone who waits, in one transaction.
+
+A lone caller commits its own work on its own thread, with no hop. Callers that arrive meanwhile queue; when the
+leader is done, the first of them leads. Event loops never lead: one background thread leads for them, woken once a
+turn of the loop, so that all the steps of that turn share a commit.
+
+An interrupt (Ctrl-C lands between any two bytecodes of the main thread) may end a leader anywhere. So the batch in
+flight is kept here until all of it is marked done, the next leader takes it over, and the work is idempotent. No
+wake-up is relied on: a waiter that is not rung looks for itself after a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from everstep.errors import ClosedError, LockedError, QueueFullError
+
+QUEUE_BOUND = 10_000
+BATCH_BOUND = 1_000
+_LOOK_AGAIN = 0.05  # seconds until a waiter that nobody rang looks for itself
+_CLOSE_PATIENCE = 10.0  # seconds that close waits for a leader before it says that something is stuck
+
+
+class Job:
+    """A piece of work, and what came of it."""
+
+    __slots__ = ("bell", "done", "error", "future", "loop", "result", "work")
+
+    def __init__(self, work: Any) -> None:
+        self.work = work
+        self.done = False
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.bell: SimpleQueue[None] | None = None  # of a thread that waits
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.future: asyncio.Future[Any] | None = None
+
+    def finish(self) -> None:
+        self.done = True
+        if self.bell is not None:
+            self.bell.put(None)
+
+
+class GroupCommit:
+    """Runs `commit(jobs)` for callers of any thread or event loop, one batch at a time.
+
+    `commit` does the work of all jobs durably and sets each one's result or error; what it raises fails them all.
+    """
+
+    def __init__(self, commit: Callable[[Sequence[Job]], None], where: str, bound: int = QUEUE_BOUND) -> None:
+        self._commit = commit
+        self._where = where
+        self._bound = bound
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lead = threading.Lock()
+        self._queue: deque[Job] = deque()
+        self._flight: list[Job] = []
+        self._closed = False
+        self._helper: threading.Thread | None = None
+        self._helper_bell: SimpleQueue[None] = SimpleQueue()
+        self._kicked: set[asyncio.AbstractEventLoop] = set()
+
+    after_fork = _reset  # a child has none of its parent's waiters, and locks that nobody will release
+
+    def do(self, work: Any) -> Any:
+        """Do the work and give its result. It is durable on return."""
+        job = Job(work)
+        self._enqueue(job)
+        while not job.done:
+            # `with` on a plain lock cannot be interrupted between taking it and being bound to release it.
+            if not self._lead.locked():
+                with self._lead:
+                    if not job.done:
+                        self._lead_once()
+                self._promote()
+            else:
+                self._wait(job)
+        if job.error is not None:
+            raise job.error
+        return job.result
+
+    def submit(self, work: Any, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
+        """Do the work soon; the future of `loop` is done when it is durable. Call it on that loop's thread."""
+        job = Job(work)
+        job.loop = loop
+        job.future = future = loop.create_future()
+        self._enqueue(job)
+        if loop not in self._kicked:
+            self._kicked.add(loop)
+            loop.call_soon(self._kick, loop)
+        return future
+
+    def close(self) -> None:
+        """Finish what waits, then refuse more. A leader that is stuck is reported, not waited for without end."""
+        if not self._lead.acquire(timeout=_CLOSE_PATIENCE):
+            raise LockedError(self._where, _CLOSE_PATIENCE)
+        try:
+            self._closed = True
+            while self._queue or self._flight:
+                self._lead_once()
+        finally:
+            self._lead.release()
+        helper, self._helper = self._helper, None
+        if helper is not None:
+            self._helper_bell.put(None)
+            if helper is not threading.current_thread():
+                helper.join(_CLOSE_PATIENCE)
+
+    def _enqueue(self, job: Job) -> None:
+        if self._closed:
+            raise ClosedError(self._where)
+        if len(self._queue) >= self._bound:
+            raise QueueFullError(self._bound)
+        self._queue.append(job)
+
+    def _lead_once(self) -> None:
+        """Commit one batch. Holds the lead lock."""
+        flight, queue = self._flight, self._queue
+        while queue and len(flight) < BATCH_BOUND:
+            flight.append(queue[0])  # before it leaves the queue: interrupted here it is done twice, never lost
+            queue.popleft()
+        batch = [job for job in flight if not job.done]
+        try:
+            self._commit(batch)
+        except Exception as error:  # noqa: BLE001 - whatever failed the transaction failed all who shared it
+            for job in batch:
+                job.error = error
+        for job in batch:
+            job.finish()
+        self._deliver(batch)
+        flight.clear()
+
+    def _promote(self) -> None:
+        """Wake the first who waits, to lead next."""
+        try:
+            first = self._queue[0]
+        except IndexError:
+            return
+        if first.bell is not None:
+            first.bell.put(None)
+        elif first.loop is not None:
+            self._wake_helper()
+
+    @staticmethod
+    def _wait(job: Job) -> None:
+        if job.bell is None:
+            job.bell = SimpleQueue()
+        if not job.done:
+            with contextlib.suppress(Empty):
+                job.bell.get(timeout=_LOOK_AGAIN)
+
+    @staticmethod
+    def _deliver(batch: Sequence[Job]) -> None:
+        """Tell each event loop once what of its work is done."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+        for job in batch:
+            if job.loop is not None:
+                by_loop.setdefault(job.loop, []).append(job)
+        for loop, jobs in by_loop.items():
+            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits there any more
+                loop.call_soon_threadsafe(_settle, jobs)
+
+    def _kick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._kicked.discard(loop)
+        self._wake_helper()
+
+    def _wake_helper(self) -> None:
+        if self._helper is None and not self._closed:
+            # A daemon: a program that never closes its trail still ends.
+            self._helper = threading.Thread(target=self._help, name="everstep-commit", daemon=True)
+            self._helper.start()
+        self._helper_bell.put(None)
+
+    def _help(self) -> None:
+        bell = self._helper_bell
+        while True:
+            bell.get()
+            while self._queue:
+                with self._lead:
+                    if self._queue:
+                        self._lead_once()
+            if self._closed:
+                return
+
+
+def _settle(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        future = job.future
+        if future is None or future.done():
+            continue
+        if job.error is not None:
+            future.set_exception(job.error)
+        else:
+            future.set_result(job.result)

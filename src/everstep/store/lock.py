@@ -1,0 +1,44 @@
+"""One lock file per trail, so that processes take turns at writing.
+
+SQLite's own busy handler polls without a queue and lets one process starve for seconds. `flock` on a side file is
+fair enough and costs about a microsecond; it goes with the process that held it, however it ended.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
+
+from everstep.errors import LockedError
+
+__all__ = ["LOCK_UN", "flock", "open_lock", "take"]
+
+_NAP = 0.0002  # seconds
+
+
+def open_lock(path: str) -> int:
+    """The lock file, made when it is missing."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+
+def take(file: int, where: str, patience: float) -> None:
+    """Hold the lock. Raises LockedError when another process keeps it for longer than `patience` seconds.
+
+    It waits in short naps: a blocking flock could never give up on a holder that was stopped. To let go, call
+    `flock(file, LOCK_UN)` itself in a `finally`: a call into C is the one thing an interrupt cannot come before.
+    """
+    try:
+        flock(file, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        end = time.monotonic() + patience
+        while True:
+            time.sleep(_NAP)
+            try:
+                fcntl.flock(file, LOCK_EX | LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise LockedError(where, patience) from None
+            else:
+                return

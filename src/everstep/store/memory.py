@@ -1,0 +1,307 @@
+"""A trail in memory: the plain model of what a store does, for tests and for runs that need not outlive the process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from everstep.codec import frame
+from everstep.codec.chain import Entry, genesis
+from everstep.codec.keyframe import refs
+from everstep.codec.record import blob_ids
+from everstep.errors import (
+    ClosedError,
+    ConflictError,
+    DamagedError,
+    OwnedError,
+    PrunedError,
+    RunExistsError,
+    RunNotFoundError,
+    StaleWriterError,
+    StepNotFoundError,
+)
+from everstep.model import FINISHED, STATUS_NUMBER, STATUSES, Status
+from everstep.store.base import ANY, LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow
+
+
+@dataclass(eq=False)
+class _Run:
+    """One run, its whole history with it: entries are shared between forks, the list is not."""
+
+    key: int
+    new: NewRun
+    history: list[Entry]
+    root: str
+    start: bytes  # what its first entry is chained to
+    status: int = STATUS_NUMBER[Status.ACTIVE]
+    owner: str | None = None
+    lease: float = 0.0
+    epoch: int = 1
+    base: int = 0
+    ended: int | None = None
+    keyframes: dict[int, Keyframe] = field(default_factory=dict)
+
+    @property
+    def seq(self) -> int:
+        return self.base + len(self.history) - 1
+
+    @property
+    def hash(self) -> bytes:
+        return self.history[-1].hash if self.history else self.start
+
+    def at(self, seq: int) -> Entry:
+        return self.history[seq - self.base]
+
+
+class MemoryStore:
+    """A store that forgets everything when the process ends."""
+
+    where = ":memory:"
+    read_only = False
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: dict[str, _Run] = {}
+        self._blobs: dict[bytes, bytes] = {}
+        self._generation = 0
+        self._keys = 0
+        self._closed = False
+
+    def create(self, new: NewRun) -> Claim:
+        with self._lock:
+            self._check_open()
+            known = self._runs.get(new.id)
+            if known is not None:
+                if (known.owner, known.epoch) == (new.owner, 1):
+                    return self._claim_of(known, new.owner)
+                raise RunExistsError(new.id)
+            self._keys += 1
+            run = _Run(self._keys, new, [], new.id, genesis(new.id), owner=new.owner, lease=time.time() + new.lease)
+            if new.fork is not None:
+                self._share(run, *new.fork)
+            self._runs[new.id] = run
+            if new.entries:
+                self._append(Append(self._claim_of(run, new.owner), new.entries, dict(new.blobs)))
+            return self._claim_of(run, new.owner)
+
+    def _share(self, run: _Run, source_id: str, seq: int) -> None:
+        source = self._find(source_id)
+        if not 0 <= seq <= source.seq:
+            raise StepNotFoundError(source_id, seq, source.seq)
+        if seq < source.base:
+            raise PrunedError(source_id, seq, source.base)
+        run.base, run.root, run.start = source.base, source.root, source.start
+        run.history = source.history[: seq - source.base + 1]
+        run.keyframes = {at: kept for at, kept in source.keyframes.items() if at <= seq}
+
+    def claim(self, run_id: str, owner: str, lease: float = LEASE_SECONDS) -> Claim:
+        with self._lock:
+            self._check_open()
+            run, now = self._find(run_id), time.time()
+            if run.owner is not None and run.owner != owner and run.lease > now:
+                raise OwnedError(run_id, run.owner, run.lease - now)
+            if run.owner != owner:
+                run.epoch += 1
+            run.owner, run.lease = owner, now + lease
+            return self._claim_of(run, owner)
+
+    def renew(self, claim: Claim, lease: float = LEASE_SECONDS) -> None:
+        with self._lock:
+            self._check_open()
+            run = self._find(claim.run_id)
+            if (run.key, run.epoch) != (claim.key, claim.epoch):
+                raise StaleWriterError(claim.run_id, claim.epoch, run.epoch)
+            run.owner, run.lease = (claim.owner if lease > 0 else None), time.time() + lease
+
+    def append(self, append: Append) -> bool:
+        with self._lock:
+            self._check_open()
+            return self._append(append)
+
+    def submit(self, append: Append, loop: asyncio.AbstractEventLoop) -> asyncio.Future[bool]:
+        future = loop.create_future()
+        try:
+            future.set_result(self.append(append))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the waiter gets it
+            future.set_exception(error)
+        return future
+
+    def _append(self, append: Append) -> bool:
+        claim, entries = append.claim, append.entries
+        run, last = self._runs.get(claim.run_id), entries[-1]
+        if run is None or run.key != claim.key:
+            raise ConflictError(claim.run_id, entries[0].seq, -1)
+        if run.epoch != claim.epoch or run.hash != claim.hash:
+            if run.base <= last.seq <= run.seq and run.at(last.seq).hash == last.hash:
+                return True
+            if run.epoch != claim.epoch:
+                raise StaleWriterError(claim.run_id, claim.epoch, run.epoch)
+            raise ConflictError(claim.run_id, entries[0].seq, run.seq)
+        run.history.extend(entries)
+        run.lease = time.time() + LEASE_SECONDS
+        self._blobs.update(append.blobs or {})
+        if append.status is not None:
+            run.status = append.status
+            run.ended = last.started + last.duration if STATUSES[append.status] in FINISHED else None
+        if append.keyframe is None:
+            return True
+        if claim.generation != self._generation:
+            return False
+        self._keep(run, append.keyframe)
+        return True
+
+    def _keep(self, run: _Run, kept: Keyframe) -> None:
+        self._blobs.update(kept.blobs)
+        run.keyframes[kept.seq] = kept._replace(blobs={})
+
+    def run(self, run_id: str) -> RunRow:
+        with self._lock:
+            self._check_open()
+            return self._row(self._find(run_id))
+
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        with self._lock:
+            self._check_open()
+            newest = sorted(self._runs.values(), key=lambda run: -run.key)
+            return [row for row in map(self._row, newest) if _fits(row, query)][: query.limit]
+
+    def entries(self, run_id: str, first: int, last: int) -> list[Entry]:
+        with self._lock:
+            self._check_open()
+            run = self._find(run_id)
+            if first > last:
+                return []
+            if last > run.seq or first < 0:
+                raise StepNotFoundError(run_id, last if first >= 0 else first, run.seq)
+            if first < run.base:
+                raise PrunedError(run_id, first, run.base)
+            return run.history[first - run.base : last - run.base + 1]
+
+    def keyframe(self, run_id: str, at: int) -> Keyframe | None:
+        with self._lock:
+            self._check_open()
+            kept = self._find(run_id).keyframes
+            best = max((seq for seq in kept if seq <= at), default=None)
+            return None if best is None else kept[best]
+
+    def blob(self, blob_id: bytes) -> bytes:
+        with self._lock:
+            self._check_open()
+            try:
+                return self._blobs[blob_id]
+            except KeyError:
+                raise DamagedError(f"the stored piece {blob_id.hex()} is missing") from None
+
+    def marked(self, run_id: str | None, kind: int, limit: int) -> list[tuple[str, Entry]]:
+        with self._lock:
+            self._check_open()
+            runs = [self._find(run_id)] if run_id is not None else sorted(self._runs.values(), key=lambda run: -run.key)
+            own = run_id is None
+            found = [(run.new.id, entry) for run in runs for entry in _backwards(run, own_only=own) if entry.kind == kind]
+            return found[:limit]
+
+    def drop(self, run_id: str) -> Counts:
+        with self._lock:
+            self._check_open()
+            run = self._find(run_id)
+            del self._runs[run_id]
+            shared = {entry.hash for other in self._runs.values() for entry in other.history}
+            gone = [entry for entry in run.history if entry.hash not in shared]
+            return Counts(1, len(gone), len(run.keyframes), self._sweep())
+
+    def prune(self, run_id: str, base: Keyframe, generation: int) -> Counts | None:
+        with self._lock:
+            self._check_open()
+            run = self._find(run_id)
+            if generation != self._generation:
+                return None
+            if base.seq >= run.seq:
+                raise StepNotFoundError(run_id, base.seq + 1, run.seq)
+            if base.seq < run.base:
+                raise PrunedError(run_id, base.seq, run.base)
+            gone = base.seq + 1 - run.base
+            run.history, run.base, run.start = run.history[gone:], base.seq + 1, base.hash
+            older = [seq for seq in run.keyframes if seq < base.seq]
+            for seq in older:
+                del run.keyframes[seq]
+            self._keep(run, base)
+            self._generation += 1
+            return Counts(0, gone, len(older), self._sweep())
+
+    def erase(self, run_id: str, entries: Sequence[Entry]) -> None:
+        with self._lock:
+            self._check_open()
+            self._find(run_id)
+            by_hash = {entry.hash: entry for entry in entries}
+            first = min(entry.seq for entry in entries)
+            for run in self._runs.values():
+                changed = [by_hash.get(entry.hash, entry) for entry in run.history]
+                if any(entry.hash in by_hash for entry in run.history):
+                    run.keyframes = {seq: kept for seq, kept in run.keyframes.items() if seq < max(first, run.base)}
+                run.history = changed
+            self._generation += 1
+
+    def reclaim(self) -> Counts:
+        with self._lock:
+            self._check_open()
+            return Counts(0, 0, 0, self._sweep())
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _sweep(self) -> int:
+        live: set[bytes] = set()
+        for run in self._runs.values():
+            for kept in run.keyframes.values():
+                live.update(refs(frame.unpack(kept.data), lambda blob: frame.unpack(self._blobs[blob])))
+            for entry in run.history:
+                live.update(blob_ids(entry))
+        dead = [blob for blob in self._blobs if blob not in live]
+        for blob in dead:
+            del self._blobs[blob]
+        self._generation += bool(dead)
+        return len(dead)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(self.where)
+
+    def _find(self, run_id: str) -> _Run:
+        try:
+            return self._runs[run_id]
+        except KeyError:
+            near = tuple(known for known in list(self._runs)[::-1] if run_id[:8] in known)[:3]
+            raise RunNotFoundError(run_id, near) from None
+
+    def _claim_of(self, run: _Run, owner: str) -> Claim:
+        return Claim(run.new.id, owner, run.epoch, run.seq, run.hash, run.key, self._generation)
+
+    def _row(self, run: _Run) -> RunRow:
+        new, failed = run.new, STATUS_NUMBER[Status.FAILED]
+        forked_from, fork_seq = new.fork or (None, None)
+        errors = sum(entry.status == failed for entry in _backwards(run, own_only=True))
+        return RunRow(
+            run.key, new.id, run.root, new.workflow, run.status, run.owner, run.lease, run.epoch, run.seq, run.hash, run.base,
+            new.created, run.ended, new.parent, forked_from, fork_seq, new.retry_of, new.retry_index, dict(new.tags),
+            errors, self._generation,
+        )  # fmt: skip
+
+
+def _backwards(run: _Run, *, own_only: bool) -> Iterator[Entry]:
+    first = run.new.fork[1] + 1 if own_only and run.new.fork is not None else 0
+    return (entry for entry in reversed(run.history) if entry.seq >= first)
+
+
+def _fits(row: RunRow, query: RunQuery) -> bool:
+    return (
+        query.status in {None, row.status}
+        and query.workflow in {None, row.workflow}
+        and query.forked_from in {None, row.forked_from}
+        and (query.since is None or row.created >= query.since)
+        and (query.before is None or row.key < query.before)
+        and query.parent in {ANY, row.parent}
+        and all(row.tags.get(name) == text for name, text in query.tags.items())
+    )

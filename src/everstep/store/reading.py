@@ -1,0 +1,114 @@
+"""Finding rows in the log. A row points at the one before it; a run points at its newest; keyframes are way marks."""
+
+from __future__ import annotations
+
+import apsw
+
+from everstep.codec.chain import Entry
+from everstep.errors import DamagedError, PrunedError, StepNotFoundError
+from everstep.store import rows
+from everstep.store.base import Keyframe
+from everstep.store.rows import StoredRun
+
+_ROW = "step.seq, step.kind, step.status, step.name, step.started, step.duration, step.hash, step.meta, step.data"
+# From row ?1, which should stand at seq ?2, back to seq ?3; given out from seq ?4 down.
+_WALK = """
+with recursive walk(id, seq) as (
+  select ?1, ?2 union all select step.prev, walk.seq - 1 from walk join step on step.id = walk.id where walk.seq > ?3)
+select {columns} from walk cross join step on step.id = walk.id where walk.seq <= ?4
+"""
+_WALK_ROWS = _WALK.format(columns=_ROW)
+_WALK_IDS = _WALK.format(columns="step.id, step.seq, step.hash")
+
+
+def entries(connection: apsw.Connection, run_id: str, first: int, last: int) -> list[Entry]:
+    """Rows `first` to `last` of a run's history, in order."""
+    run = rows.find_run(connection, run_id)
+    if first > last:
+        return []
+    if last > run.row.seq or first < 0:
+        raise StepNotFoundError(run_id, last if first >= 0 else first, run.row.seq)
+    if first < run.row.base:
+        raise PrunedError(run_id, first, run.row.base)
+    mark, row = anchor(connection, run, last)
+    found = connection.execute(_WALK_ROWS, (row, mark, first, last)).fetchall()
+    found.reverse()
+    make = Entry._make
+    result = [make(columns) for columns in found]
+    if len(result) != last - first + 1 or result[-1].seq != last:
+        lowest = result[0].seq if result else last + 1
+        raise DamagedError("a step's row is missing", run_id=run_id, seq=lowest - 1)
+    return result
+
+
+def anchor(connection: apsw.Connection, run: StoredRun, last: int) -> tuple[int, int | None]:
+    """A known row of the run's history at or shortly above `last`: its seq and row id."""
+    best, row = run.row.seq, run.head
+    for part in rows.history(connection, run):
+        if part.last < last:
+            break
+        best, row = part.last, part.row
+        mark = connection.execute(
+            "select seq, row from keyframe where run = ? and seq between ? and ? and row is not null order by seq limit 1",
+            (part.run.row.key, last, part.last),
+        ).fetchall()
+        if mark:
+            best, row = mark[0]
+    return best, row
+
+
+def locate(connection: apsw.Connection, run: StoredRun, seq: int) -> tuple[int, bytes]:
+    """The row id and hash of one step."""
+    mark, row = anchor(connection, run, seq)
+    found = connection.execute(_WALK_IDS, (row, mark, seq, seq)).fetchall()
+    if not found or found[0][1] != seq:
+        raise DamagedError("a step's row is missing", run_id=run.row.id, seq=seq)
+    return found[0][0], found[0][2]
+
+
+def row_ids(connection: apsw.Connection, run: StoredRun, first: int, last: int) -> list[int]:
+    """The row ids of steps `first` to `last` that are there, lowest first."""
+    mark, row = anchor(connection, run, last)
+    found = connection.execute(_WALK_IDS, (row, mark, first, last)).fetchall()
+    return [columns[0] for columns in reversed(found)]
+
+
+def keyframe(connection: apsw.Connection, run_id: str, at: int) -> Keyframe | None:
+    """The newest keyframe of the run's history at or below `at`. Raises DamagedError with its seq if it was changed."""
+    run = rows.find_run(connection, run_id)
+    for part in rows.history(connection, run):
+        key = part.run.row.key
+        found = connection.execute(
+            "select seq, hash, data, seal from keyframe where run = ? and seq between ? and ? order by seq desc limit 1",
+            (key, run.row.base - 1, min(at, part.last)),
+        ).fetchall()
+        if found:
+            seq, link, data, seal = found[0]
+            if rows.keyframe_seal(key, seq, link, data) != seal:
+                raise DamagedError("a keyframe was changed", run_id=run_id, seq=seq)
+            return Keyframe(seq, link, data, {})
+    return None
+
+
+def blob(connection: apsw.Connection, blob_id: bytes) -> bytes:
+    """A piece by its id."""
+    found = connection.execute("select data from blob where id = ?", (blob_id,)).fetchall()
+    if not found:
+        raise DamagedError(f"the stored piece {blob_id.hex()} is missing")
+    data: bytes = found[0][0]
+    return data
+
+
+def marked(connection: apsw.Connection, run_id: str | None, kind: int, limit: int) -> list[tuple[str, Entry]]:
+    """Rows of a kind that has its own index, newest first."""
+    make = Entry._make
+    if run_id is None:
+        sql = f"select run.id, {_ROW} from step join run on run.key = step.run where kind = ? and run.id is not null order by step.id desc limit ?"  # noqa: S608, E501 - constants
+        return [(columns[0], make(columns[1:])) for columns in connection.execute(sql, (kind, limit))]
+    run = rows.find_run(connection, run_id)
+    result: list[tuple[str, Entry]] = []
+    sql = f"select {_ROW} from step where run = ? and kind = ? and seq between ? and ? order by seq desc limit ?"  # noqa: S608 - constants
+    for part in rows.history(connection, run):
+        bounds = (part.run.row.key, kind, run.row.base, part.last, limit - len(result))
+        result += [(run_id, make(columns)) for columns in connection.execute(sql, bounds)]
+    return result

@@ -1,0 +1,136 @@
+"""Run rows in and out of SQLite, each sealed so that a flipped bit in one is seen."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import apsw
+import ormsgpack
+
+from everstep.errors import DamagedError, DamageWarning, RunNotFoundError
+from everstep.store.base import ANY, RunQuery, RunRow
+
+# In the order of RunRow, but for `errors`, which is counted, and with what only this store needs at the end.
+COLUMNS = (
+    "key, id, root, workflow, status, owner, lease, epoch, seq, hash, base, created, ended, parent, forked_from, fork_seq, "
+    "retry_of, retry_index, tags, (select count(*) from step where run = run.key and status = 2), "
+    "(select value from fact where name = 'generation'), fork_key, fork_row, swept, head, seal"
+)
+_ID, _LEASE, _SEQ, _HASH, _TAGS = 1, 6, 8, 9, 18
+_ERRORS, _GENERATION, _FORK_KEY, _FORK_ROW, _SWEPT, _HEAD, _SEAL = range(19, 26)
+# Not under the seal: what every append moves (the step row itself vouches for it), and what is counted.
+_MOVING = frozenset({_LEASE, _SEQ, _HASH, _ERRORS, _GENERATION, _SWEPT, _HEAD, _SEAL})
+
+
+class StoredRun:
+    """A run row with what only SQLite knows of it: row ids, and how far its pruned rows are gone."""
+
+    __slots__ = ("fork_key", "fork_row", "head", "row", "swept")
+
+    def __init__(self, columns: tuple[Any, ...]) -> None:
+        if seal_of(columns) != columns[_SEAL]:
+            raise DamagedError("the run's own row was changed", run_id=str(columns[_ID]))
+        tags = ormsgpack.unpackb(columns[_TAGS])
+        self.row = RunRow._make((*columns[:_TAGS], tags, columns[_ERRORS], columns[_GENERATION]))
+        self.fork_key: int | None = columns[_FORK_KEY]
+        self.fork_row: int | None = columns[_FORK_ROW]
+        self.swept: int = columns[_SWEPT]
+        self.head: int | None = columns[_HEAD]
+
+
+def seal_of(columns: tuple[Any, ...]) -> bytes:
+    """The digest of everything in a run row that an append does not move."""
+    still = [value for place, value in enumerate(columns) if place not in _MOVING]
+    return blake2b(ormsgpack.packb(still), digest_size=16).digest()
+
+
+def reseal(connection: apsw.Connection, key: int) -> None:
+    """Seal a run row again after changing it, in the same transaction."""
+    columns = connection.execute(f"select {COLUMNS} from run where key = ?", (key,)).fetchall()[0]  # noqa: S608 - constant
+    connection.execute("update run set seal = ? where key = ?", (seal_of(columns), key))
+
+
+def find_run(connection: apsw.Connection, run_id: str) -> StoredRun:
+    """The run with this id. Raises RunNotFoundError with the ids that look like it."""
+    found = connection.execute(f"select {COLUMNS} from run where id = ?", (run_id,)).fetchall()  # noqa: S608 - constant
+    if not found:
+        pattern = "%" + run_id[:64].replace("%", "").replace("_", "")[:8] + "%"
+        near = connection.execute("select id from run where id like ? order by key desc limit 3", (pattern,)).fetchall()
+        raise RunNotFoundError(run_id, tuple(row[0] for row in near))
+    return StoredRun(found[0])
+
+
+def run_by_key(connection: apsw.Connection, key: int) -> StoredRun:
+    """A run by its row id: also one that was dropped and lives on in its forks."""
+    found = connection.execute(f"select {COLUMNS} from run where key = ?", (key,)).fetchall()  # noqa: S608 - constant
+    if not found:
+        raise DamagedError(f"the row of run number {key} is missing")
+    return StoredRun(found[0])
+
+
+def list_runs(connection: apsw.Connection, query: RunQuery) -> list[RunRow]:
+    """The runs that fit, newest first. One whose row is damaged is left out, with a DamageWarning that names it."""
+    where, values = ["id is not null"], list[Any]()
+    for clause, value in _clauses(query):
+        where.append(clause)
+        values.append(value)
+    for name, text in query.tags.items():
+        where.append("exists(select 1 from tag where name = ? and value = ? and run = run.key)")
+        values += [name, text]
+    sql = f"select {COLUMNS} from run where {' and '.join(where)} order by key desc limit ?"  # noqa: S608 - constants
+    return list(_readable(connection.execute(sql, (*values, query.limit))))
+
+
+def _clauses(query: RunQuery) -> Iterator[tuple[str, Any]]:
+    if query.status is not None:
+        yield "status = ?", query.status
+    if query.workflow is not None:
+        yield "workflow = ?", query.workflow
+    if query.since is not None:
+        yield "created >= ?", query.since
+    if query.before is not None:
+        yield "key < ?", query.before
+    if query.forked_from is not None:
+        yield "forked_from = ?", query.forked_from
+    if query.parent is not ANY:
+        yield "parent is ?", query.parent
+
+
+def _readable(found: Iterable[tuple[Any, ...]]) -> Iterator[RunRow]:
+    for columns in found:
+        try:
+            run = StoredRun(columns)
+        except DamagedError as damage:
+            warnings.warn(str(damage), DamageWarning, stacklevel=5)
+        else:
+            yield run.row
+
+
+class Part(NamedTuple):
+    """A stretch of a run's history: whose rows, up to which seq, and the row that stands there."""
+
+    run: StoredRun
+    last: int
+    row: int | None
+
+
+def history(connection: apsw.Connection, run: StoredRun) -> list[Part]:
+    """The stretches that make up a run's history, its own first, then those it shares with the runs it came from."""
+    base = run.row.base
+    parts = [Part(run, run.row.seq, run.head)]
+    while run.fork_key is not None and run.row.fork_seq is not None and run.row.fork_seq >= base:
+        source = run_by_key(connection, run.fork_key)
+        if run.row.fork_seq <= parts[-1].last:  # else the stretch above was cut lower down already
+            parts.append(Part(source, run.row.fork_seq, run.fork_row))
+        else:
+            parts[-1] = Part(source, parts[-1].last, parts[-1].row)
+        run = source
+    return parts
+
+
+def keyframe_seal(run: int, seq: int, link: bytes, data: bytes) -> bytes:
+    """The digest of a keyframe row."""
+    return blake2b(ormsgpack.packb([run, seq, link, data]), digest_size=16).digest()

@@ -1,0 +1,235 @@
+"""The SQLite file: its tables, its versions, and whether it can be opened at all."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from everstep.errors import (
+    DamagedError,
+    DiskFullError,
+    EverstepError,
+    LockedError,
+    NetworkFileSystemError,
+    NewerSchemaError,
+    NotATrailError,
+    OldSqliteError,
+    ReadOnlyError,
+    StoreError,
+    UnreadableError,
+)
+from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
+
+APPLICATION_ID = 0x65765374  # "evSt": tells a trail from any other SQLite file
+BUSY_SECONDS = 10.0
+_FIXED = (3, 51, 3)
+_BACKPORTS = {(3, 44): 6, (3, 50): 7}
+_NETWORK = re.compile(r"nfs\d?|cifs|smb\d?|smbfs|afs|9p|ceph|lustre|glusterfs|fuse\.(sshfs|glusterfs|s3fs|rclone|gcsfuse)")
+
+_V1 = f"""
+create table run(
+  key integer primary key autoincrement, id text unique, root text not null, workflow text not null, status integer not null,
+  owner text, lease real not null, epoch integer not null,
+  head integer, seq integer not null, hash blob not null, base integer not null,
+  created integer not null, ended integer, parent text, fork_key integer, fork_row integer,
+  forked_from text, fork_seq integer, swept integer not null,
+  retry_of text, retry_index integer, tags blob not null, seal blob not null);
+create index run_status on run(status, key);
+create index run_workflow on run(workflow, key);
+create index run_parent on run(parent, key) where parent is not null;
+create index run_fork on run(fork_key) where fork_key is not null;
+create table tag(name text, value text, run integer, primary key(name, value, run)) without rowid;
+create table step(
+  id integer primary key, run integer not null, seq integer not null, prev integer,
+  kind integer not null, status integer not null, name text not null, started integer not null,
+  duration integer not null, hash blob not null, meta blob not null, data blob not null);
+create index step_failed on step(run) where status = {STATUS_NUMBER[Status.FAILED]};
+create index step_checkpoint on step(run, seq) where kind = {KIND_NUMBER[Kind.CHECKPOINT]};
+create table keyframe(
+  run integer not null, seq integer not null, row integer, hash blob not null, data blob not null, seal blob not null,
+  primary key(run, seq)) without rowid;
+create table blob(id blob primary key, data blob not null) without rowid;
+create table ref(row integer not null, blob blob not null, primary key(row, blob)) without rowid;
+create table fact(name text primary key, value integer not null) without rowid;
+insert into fact values('generation', 0);
+"""
+
+MIGRATIONS = (_V1,)  # one entry lifts the schema by one; never edit one that was released
+VERSION = len(MIGRATIONS)
+
+
+def connect(path: str, *, read_only: bool) -> apsw.Connection:
+    """A connection with the settings every connection has."""
+    if read_only:
+        return _connect_to_read(path)
+    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+    connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
+    connection.execute("pragma synchronous = full")
+    return connection
+
+
+def _connect_to_read(path: str) -> apsw.Connection:
+    """A connection that needs no write permission, on the file or on its folder.
+
+    SQLite reads a WAL file through a shared index beside it. Where that can be neither found nor made, a trail
+    without a WAL is complete in itself and is read as the fixed file it is.
+    """
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    address = Path(path).absolute().as_uri()
+    connection = apsw.Connection(f"{address}?mode=ro", flags=flags)
+    connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
+    try:
+        connection.execute("select 1 from sqlite_schema").fetchall()
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        connection.close()
+        log = Path(path + "-wal")
+        if log.exists() and log.stat().st_size > 0:
+            raise UnreadableError(
+                path,
+                "its log holds commits that cannot be read without writing beside it",
+                "Copy the file and its -wal to a folder you may write to and open them there.",
+            ) from None
+        connection = apsw.Connection(f"{address}?mode=ro&immutable=1", flags=flags)
+    return connection
+
+
+def prepare(path: str, *, read_only: bool) -> apsw.Connection:
+    """Open the file as a trail, made or lifted to the newest schema where it may be. Raises an OpenError."""
+    check_library(apsw.sqlite_lib_version())
+    _check_place(path, read_only=read_only)
+    with translated(path):
+        connection = connect(path, read_only=read_only)
+        try:
+            with explained(path):
+                lift(connection, path, read_only=read_only)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def lift(connection: apsw.Connection, path: str, *, read_only: bool, migrations: tuple[str, ...] = MIGRATIONS) -> None:
+    """Check that the file is ours, and bring its schema up to date in one transaction."""
+    found, known = _identify(connection, path), len(migrations)
+    if found > known:
+        raise NewerSchemaError(path, found, known)
+    if found == known:
+        return
+    if read_only:
+        raise UnreadableError(path, f"it has schema {found}", "Open it once for writing to bring it up to date.")
+    if found == 0:
+        # Only a file without tables can learn to shrink.
+        connection.execute("pragma auto_vacuum = incremental; pragma journal_mode = wal")
+    connection.execute("begin immediate")
+    try:
+        for migration in migrations[_identify(connection, path) :]:  # asked again: another process may have been first
+            connection.execute(migration)
+        connection.execute(f"pragma application_id = {APPLICATION_ID}; pragma user_version = {known}")
+        connection.execute("commit")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("rollback")
+        raise
+
+
+def _identify(connection: apsw.Connection, path: str) -> int:
+    """The schema version of a trail; 0 for a file with nothing in it yet."""
+    application = connection.pragma("application_id")
+    if application == APPLICATION_ID:
+        return int(connection.pragma("user_version"))
+    tables = connection.execute("select count(*) from sqlite_schema").fetchall()[0][0]
+    if application or tables:
+        raise NotATrailError(path, "another program's SQLite database")
+    return 0
+
+
+def check_library(version: str) -> None:
+    """Refuse a SQLite that can corrupt a WAL file."""
+    numbers = tuple(int(part) for part in version.split(".")[:3])
+    backport = _BACKPORTS.get(numbers[:2])
+    if numbers < _FIXED and not (backport is not None and numbers[2] >= backport):
+        raise OldSqliteError(version)
+
+
+def _check_place(path: str, *, read_only: bool) -> None:
+    file, folder = Path(path), Path(path).absolute().parent
+    if not folder.is_dir():
+        raise UnreadableError(path, "its folder does not exist", f"Make it: mkdir -p {str(folder)!r}.")
+    if file.is_dir():
+        raise NotATrailError(path, "a folder")
+    if read_only and not file.exists():
+        raise UnreadableError(path, "it does not exist", "Check the path; opening for reading makes no new trail.")
+    if file.exists() and not os.access(path, os.R_OK):
+        raise UnreadableError(path, "you may not read it", "Ask its owner for read permission.")
+    if not read_only:
+        _check_writable(path, file, folder)
+        kind = file_system(str(folder))
+        if _NETWORK.fullmatch(kind):
+            raise NetworkFileSystemError(path, kind)
+
+
+def _check_writable(path: str, file: Path, folder: Path) -> None:
+    if (file.exists() and not os.access(path, os.W_OK)) or not os.access(folder, os.W_OK):
+        raise UnreadableError(path, "you may not write to it or its folder", "Open it with read_only=True to read it.")
+
+
+def file_system(folder: str, mounts: str | None = None) -> str:
+    """The kind of file system that holds a folder; "" where the system does not tell."""
+    if mounts is None:
+        try:
+            mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape")
+        except OSError:
+            return ""
+    real, best, kind = os.path.realpath(folder), -1, ""
+    for line in mounts.splitlines():
+        _, point, found, *_ = line.split(" ")
+        point = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), point)
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= best:  # a later mount on the same point hides the earlier one
+            best, kind = len(point), found
+    return kind
+
+
+@contextmanager
+def explained(path: str) -> Iterator[None]:
+    """While opening: what is not a database is somebody else's file, not damage."""
+    try:
+        yield
+    except apsw.NotADBError:
+        raise NotATrailError(path, "a file of another kind") from None
+
+
+@contextmanager
+def translated(where: str) -> Iterator[None]:
+    """Give SQLite's errors as ours."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise translate(error, where) from error
+
+
+def translate(error: apsw.Error, where: str) -> EverstepError:
+    """The typed error for what SQLite said."""
+    match error:
+        case apsw.FullError():
+            return DiskFullError(where)
+        case apsw.BusyError() | apsw.LockedError():
+            return LockedError(where, BUSY_SECONDS)
+        case apsw.CorruptError() | apsw.NotADBError() | apsw.FormatError():
+            return DamagedError(f"SQLite cannot read {where!r} ({error})")
+        case apsw.CantOpenError():
+            return UnreadableError(where, str(error), "Check that the path and its folder can be read and written.")
+        case apsw.ReadOnlyError():
+            return ReadOnlyError(where)
+        case apsw.SQLError():
+            return DamagedError(f"the tables of {where!r} are not as they were made ({error})")
+        case _:
+            return StoreError(
+                f"the file system failed under {where!r} ({error}). Nothing of this write was acknowledged; "
+                "check the disk, then write again."
+            )

@@ -1,0 +1,101 @@
+"""Finding rows by their words: a full-text index in a file of its own.
+
+The index is a cache. It is brought up to date when somebody searches, costs writers nothing, and can be deleted. What
+retention or erasure takes out of the log must not live on in it, so then it is emptied and built anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apsw
+
+from everstep.codec import chain
+from everstep.codec.chain import Entry
+from everstep.codec.record import ERROR, INPUTS, OPS, OUTPUT, read_payload
+from everstep.codec.values import Generic
+from everstep.errors import DamagedError
+
+_TABLES = """
+create table if not exists seen(row integer not null, generation integer not null);
+create virtual table if not exists words using fts5(text, content='', contentless_delete=1, tokenize='unicode61');
+"""
+_TERM = re.compile(r'"([^"]*)"|(\S+)')
+
+
+class SearchIndex:
+    """The words of a log's rows. `path` may be ":memory:" where nothing may be written."""
+
+    def __init__(self, path: str) -> None:
+        self._connection = apsw.Connection(path)
+        self._connection.set_busy_timeout(10_000)
+        self._connection.execute("pragma secure_delete = on")
+        self._connection.execute(_TABLES)
+
+    def seen(self, generation: int) -> int:
+        """The newest row that is in the index; 0 when it was made before something was taken out of the log."""
+        found = self._connection.execute("select row, generation from seen").fetchall()
+        return found[0][0] if found and found[0][1] == generation else 0
+
+    def add(self, rows: Iterable[tuple[int, Entry]], since: int, generation: int) -> None:
+        """Take in the rows after `since`, all or none of them."""
+        connection = self._connection
+        with connection:
+            if since == 0:
+                connection.execute("insert into words(words) values('delete-all')")
+            newest = since
+            for row, entry in rows:
+                connection.execute("insert or replace into words(rowid, text) values(?, ?)", (row, text_of(entry)))
+                newest = row
+            connection.execute("delete from seen")
+            connection.execute("insert into seen values(?, ?)", (newest, generation))
+
+    def find(self, words: str) -> Iterator[int]:
+        """Row ids that hold all the words, best first."""
+        query = _query(words)
+        if query:
+            for (row,) in self._connection.execute("select rowid from words where words match ? order by rank", (query,)):
+                yield row
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _query(words: str) -> str:
+    """The words as FTS5 wants them. Nothing a person types is syntax but "quotes" and a star at the end."""
+    terms = []
+    for phrase, word in _TERM.findall(words):
+        text = (phrase or word.rstrip("*")).replace('"', "")
+        if text.strip():
+            terms.append(f'"{text}"' + ("*" if word.endswith("*") else ""))
+    return " ".join(terms)
+
+
+def text_of(entry: Entry) -> str:
+    """Every word that a row holds: its name, what went in and out, its error."""
+    words = [entry.name]
+    if not chain.is_erased(entry):
+        try:
+            payload = read_payload(entry, None)
+        except DamagedError:
+            return entry.name  # verify tells of it; a search over the rest still helps
+        _gather([payload[at] for at in (INPUTS, OUTPUT, OPS, ERROR) if at < len(payload)], words)
+    return "\n".join(words)
+
+
+def _gather(value: Any, words: list[str]) -> None:
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            words.append(item)
+        elif isinstance(item, dict):
+            stack += [part for pair in item.items() for part in pair]
+        elif isinstance(item, list | tuple | set | frozenset):
+            stack += item
+        elif isinstance(item, Generic):
+            stack.append(item.fields)
+        elif isinstance(item, int | float) and not isinstance(item, bool):
+            words.append(str(item))

@@ -1,0 +1,128 @@
+"""Looking over a trail for damage: every row against the chain, every keyframe and piece against its digest."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from everstep.codec import frame
+from everstep.codec.keyframe import refs
+from everstep.errors import DamagedError, DamageWarning, EverstepError
+from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
+from everstep.store.base import Inspects, Keyframe, RunQuery, RunRow, Store
+from everstep.trail.reading import Reader
+
+_CHECKPOINT, _FAILED = KIND_NUMBER[Kind.CHECKPOINT], STATUS_NUMBER[Status.FAILED]
+_PAGE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something that is not what was written. `intact` is the newest step below it that can be read."""
+
+    what: str
+    run_id: str | None = None
+    seq: int | None = None
+    intact: int | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.run_id}@{self.seq}: " if self.seq is not None else f"{self.run_id}: " if self.run_id else ""
+        return f"{where}{self.what}" + (f" (intact up to {self.intact})" if self.intact is not None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a look over the trail found."""
+
+    runs: int
+    steps: int
+    damage: tuple[Damage, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.damage
+
+    def __str__(self) -> str:
+        head = f"{self.runs} runs, {self.steps} steps: " + ("intact" if self.ok else f"{len(self.damage)} places damaged")
+        return "\n".join([head, *(f"  {damage}" for damage in self.damage)])
+
+
+def verify(store: Store, run_id: str | None) -> Report:
+    """Check one run, or everything. Damage in one place does not stop the look at the rest."""
+    runs, damage = ([store.run(run_id)], list[Damage]()) if run_id is not None else _all_runs(store)
+    steps = 0
+    for run in runs:
+        seen, found = _verify_run(store, run)
+        steps += seen
+        damage += found
+    if run_id is None and isinstance(store, Inspects):
+        damage += [Damage(what) for what in store.inspect()]
+    return Report(len(runs), steps, tuple(damage))
+
+
+def _all_runs(store: Store) -> tuple[list[RunRow], list[Damage]]:
+    runs: list[RunRow] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DamageWarning)
+        while page := store.runs(RunQuery(limit=_PAGE, before=runs[-1].key if runs else None)):
+            runs += page
+    return runs, [Damage(str(warning.message)) for warning in caught if issubclass(warning.category, DamageWarning)]
+
+
+def _verify_run(store: Store, run: RunRow) -> tuple[int, list[Damage]]:
+    reader, damage, seen = Reader(store), list[Damage](), 0
+    first_own = 0 if run.fork_seq is None else run.fork_seq + 1
+    marks: list[int] = []
+    failed, last, hashes = 0, b"", dict[int, bytes]()
+    keyframes = {kept.seq: kept for kept in _intact_keyframes(store, run, damage)}
+    try:
+        for rows in reader.history(run):
+            seen += len(rows)
+            last = rows[-1].hash
+            for entry in rows:
+                if entry.kind == _CHECKPOINT:
+                    marks.append(entry.seq)
+                if entry.status == _FAILED and entry.seq >= first_own:
+                    failed += 1
+                if entry.seq in keyframes:
+                    hashes[entry.seq] = entry.hash
+    except DamagedError as found:
+        return seen, [*damage, Damage(found.what, run.id, found.seq, found.intact)]
+    if seen and last != run.hash:
+        damage.append(Damage("the run does not point at its newest step", run.id, run.seq))
+    damage += [
+        Damage("a keyframe does not belong to its step", run.id, seq)
+        for seq, kept in keyframes.items()
+        if seq in hashes and hashes[seq] != kept.hash
+    ]
+    if failed != run.errors:
+        damage.append(Damage(f"its index counts {run.errors} failed steps; there are {failed}", run.id))
+    if [entry.seq for _, entry in store.marked(run.id, _CHECKPOINT, len(marks) + 1)] != marks[::-1]:
+        damage.append(Damage("its index of checkpoints does not match its steps", run.id))
+    return seen, damage
+
+
+def _intact_keyframes(store: Store, run: RunRow, damage: list[Damage]) -> Iterator[Keyframe]:
+    """The keyframes that can be used; those that cannot are added to the damage. A segment is checked once."""
+    reader, at, checked = Reader(store), run.seq, set[bytes]()
+
+    def fetch(blob_id: bytes) -> bytes:
+        return reader.fetch(blob_id)
+
+    while at >= 0:
+        try:
+            kept = store.keyframe(run.id, at)
+            if kept is None:
+                return
+            at = kept.seq
+            for piece in refs(frame.unpack(kept.data), fetch):
+                if piece not in checked:
+                    fetch(piece)
+                    checked.add(piece)
+            yield kept
+        except EverstepError as found:
+            seq = found.seq if isinstance(found, DamagedError) and found.seq is not None else at
+            damage.append(Damage(f"a keyframe cannot be used: {getattr(found, 'what', found)}", run.id, seq))
+            at = min(at, seq)
+        at -= 1

@@ -1,0 +1,47 @@
+"""What differs between two states, for people and programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from everstep.codec import delta
+from everstep.codec.values import encode
+
+MISSING: Any = type("Missing", (), {"__repr__": lambda _: "(nothing)", "__slots__": ()})()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference: the path to it, and what stands there on each side; MISSING where nothing does."""
+
+    path: tuple[Any, ...]
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        where = delta.path_text(list(self.path))
+        if self.old is MISSING:
+            return f"+ {where}: {self.new!r}"
+        if self.new is MISSING:
+            return f"- {where}: {self.old!r}"
+        return f"~ {where}: {self.old!r} -> {self.new!r}"
+
+
+def changes(old: Any, new: Any, path: tuple[Any, ...] = ()) -> list[Change]:
+    """The differences, by encoding: 1, True and 1.0 differ. Dicts and lists are entered, all else is compared whole."""
+    if type(old) is dict and type(new) is dict:
+        keys = [*old, *(key for key in new if key not in old)]
+        pairs = [(key, old.get(key, MISSING), new.get(key, MISSING)) for key in keys]
+    elif type(old) is list and type(new) is list:
+        length = max(len(old), len(new))
+        pairs = [(at, old[at] if at < len(old) else MISSING, new[at] if at < len(new) else MISSING) for at in range(length)]
+    else:
+        return [] if encode(old) == encode(new) else [Change(path, old, new)]
+    found: list[Change] = []
+    for key, before, after in pairs:
+        if before is MISSING or after is MISSING:
+            found.append(Change((*path, key), before, after))
+        else:
+            found += changes(before, after, (*path, key))
+    return found

@@ -1,0 +1,31 @@
+"""From a URL to a store. What cannot be understood is refused: nothing falls back to memory in silence."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import unquote
+
+from everstep.errors import OpenError, ReadOnlyError, UnknownSchemeError
+from everstep.store.base import Store
+from everstep.store.memory import MemoryStore
+from everstep.store.sqlite import SqliteStore
+
+MEMORY = ":memory:"
+_SQLITE = "sqlite:///"
+
+
+def open_store(url: str | os.PathLike[str], *, read_only: bool) -> Store:
+    """A path, `sqlite:///path` (four slashes for an absolute one) or `:memory:`."""
+    text = os.fspath(url)
+    if not isinstance(text, str) or not text.strip():
+        raise OpenError("the trail's URL is empty. Give a path, 'sqlite:///path/to/trail.db' or ':memory:'.")
+    if text in {MEMORY, _SQLITE + MEMORY}:
+        if read_only:
+            raise ReadOnlyError(MEMORY)
+        return MemoryStore()
+    if text.startswith(_SQLITE):
+        return SqliteStore(unquote(text.removeprefix(_SQLITE)), read_only=read_only)
+    if "://" in text or (isinstance(url, str) and text.startswith("sqlite:")):
+        raise UnknownSchemeError(text)
+    return SqliteStore(str(Path(text).expanduser()), read_only=read_only)

@@ -1,0 +1,134 @@
+"""Reading a run back: rows checked against the chain, and the state they fold to."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from everstep.codec import chain, frame
+from everstep.codec.blobs import checked
+from everstep.codec.chain import Entry
+from everstep.codec.delta import apply
+from everstep.codec.keyframe import thaw
+from everstep.codec.record import OPS, OUTPUT, read_payload, with_output
+from everstep.codec.values import decode as real
+from everstep.codec.values import view
+from everstep.errors import DamagedError, DamageWarning, ErasedError, PrunedError, StateError, StepNotFoundError
+from everstep.store.base import Keyframe, RunRow, Store
+
+Decode = Callable[..., Any]
+
+
+class Reader:
+    """Reads runs of one store. With `as_view`, classes come as plain data and need not be known."""
+
+    def __init__(self, store: Store, *, as_view: bool = False) -> None:
+        self._store = store
+        self.decode: Decode = view if as_view else real
+
+    def fetch(self, blob_id: bytes) -> bytes:
+        """A stored piece, checked against its id."""
+        return checked(blob_id, frame.unpack(self._store.blob(blob_id)))
+
+    def place(self, run: RunRow, at: int | None) -> int:
+        """A seq that can be asked for: the head by default. Raises StepNotFoundError or PrunedError."""
+        seq = run.seq if at is None else at
+        if not -1 <= seq <= run.seq or (seq < 0 and at is not None):
+            raise StepNotFoundError(run.id, seq, run.seq)
+        if seq < run.base - 1:
+            raise PrunedError(run.id, seq, run.base - 1)
+        return seq
+
+    def entries(self, run: RunRow, first: int, last: int) -> list[Entry]:
+        """Rows in order, each seen to follow the one before. Raises DamagedError."""
+        if first > last:
+            return []
+        # The row before the first tells what that one must follow; a pruned run's base keyframe does where it is gone.
+        if first == 0:
+            before, rows = chain.genesis(run.root), self._store.entries(run.id, first, last)
+        elif first == run.base:
+            kept = self._store.keyframe(run.id, first - 1)
+            if kept is None or kept.seq != first - 1:
+                raise DamagedError("the keyframe that the pruned run begins with is missing", run_id=run.id, seq=first)
+            before, rows = kept.hash, self._store.entries(run.id, first, last)
+        else:
+            earlier, *rows = self._store.entries(run.id, first - 1, last)
+            before = earlier.hash
+        return self.follow(run, before, rows)
+
+    def follow(self, run: RunRow, before: bytes, rows: list[Entry]) -> list[Entry]:
+        """The rows, if they follow `before` and one another."""
+        verified = chain.verified
+        for entry in rows:
+            if not verified(before, entry):
+                raise DamagedError("a row is not what was written", run_id=run.id, seq=entry.seq, intact=_below(run, entry.seq))
+            before = entry.hash
+        return rows
+
+    def state(self, run_id: str, at: int | None) -> dict[str, Any]:
+        """The values after step `at`."""
+        run = self._store.run(run_id)
+        seq = self.place(run, at)
+        start, before, state = self._start(run, seq)
+        erased: int | None = None
+        for entry in self.follow(run, before, self._store.entries(run_id, start + 1, seq)):
+            if chain.is_erased(entry):
+                erased = entry.seq
+                continue
+            try:
+                apply(state, self._ops(run, entry))
+            except StateError:
+                if erased is None:
+                    raise
+                raise ErasedError(run_id, erased) from None  # what this row builds on was erased
+        return state
+
+    def _start(self, run: RunRow, seq: int) -> tuple[int, bytes, dict[str, Any]]:
+        """The newest keyframe at or below `seq` that can be read: where it stands, its hash, its state."""
+        for kept in self.keyframes(run, seq):
+            try:
+                return kept.seq, kept.hash, thaw(frame.unpack(kept.data), self.fetch, decode=self.decode)
+            except DamagedError as damage:
+                _pass_over(run, kept.seq, damage)
+        return -1, chain.genesis(run.root), {}
+
+    def keyframes(self, run: RunRow, at: int) -> Iterator[Keyframe]:
+        """The keyframes at or below `at`, newest first. A damaged one is passed over with a warning, because what it
+        tells can be told without it; all but the one that a pruned run begins with."""
+        while at >= 0:
+            try:
+                kept = self._store.keyframe(run.id, at)
+            except DamagedError as damage:
+                at = -1 if damage.seq is None else damage.seq
+                _pass_over(run, at, damage)
+            else:
+                if kept is None:
+                    return
+                yield kept
+                at = kept.seq
+            at -= 1
+
+    def _ops(self, run: RunRow, entry: Entry) -> list[list[Any]]:
+        try:
+            payload = read_payload(entry, self.fetch, self.decode)
+        except DamagedError as damage:
+            raise DamagedError(damage.what, run_id=run.id, seq=entry.seq, intact=_below(run, entry.seq)) from None
+        if len(payload) <= OPS or not payload[OPS]:
+            return []
+        return [with_output(op, payload[OUTPUT]) for op in payload[OPS]]
+
+    def history(self, run: RunRow, size: int = 4_000) -> Iterator[list[Entry]]:
+        """All rows, in order, some thousand at a time."""
+        for first in range(run.base, run.seq + 1, size):
+            yield self.entries(run, first, min(first + size - 1, run.seq))
+
+
+def _pass_over(run: RunRow, seq: int, damage: DamagedError) -> None:
+    if seq < run.base:
+        raise damage
+    warnings.warn(f"the keyframe at {run.id}@{seq} was not used. {damage}", DamageWarning, stacklevel=5)
+
+
+def _below(run: RunRow, seq: int) -> int | None:
+    return seq - 1 if seq - 1 >= run.base else None

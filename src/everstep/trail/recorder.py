@@ -1,0 +1,188 @@
+"""The one writer of a run, and its twin for event loops. They differ in how they wait."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from everstep.codec.record import StepRecord
+from everstep.errors import EverstepError, RunFinishedError
+from everstep.model import CheckpointKind, Kind, Status
+from everstep.store.base import LEASE_SECONDS, Append
+from everstep.trail.scribe import Detail, Scribe
+
+
+class Recorder:
+    """Adds steps to one run. Each is on disk when the call returns. Safe to share between threads.
+
+    As a context manager it ends the run: `completed`, or `failed` with the exception that left the block.
+    """
+
+    def __init__(self, scribe: Scribe) -> None:
+        self._scribe = scribe
+        self._lock = threading.Lock()
+        self._unsettled: Append | None = None  # handed to the store, outcome not known: an interrupt came between
+        self._finished: Status | None = None
+
+    @property
+    def run_id(self) -> str:
+        return self._scribe.claim.run_id
+
+    @property
+    def seq(self) -> int:
+        """The seq of the newest step."""
+        return self._scribe.claim.seq
+
+    def step(self, name: str, **detail: Unpack[Detail]) -> StepRecord:
+        """Record a step. Raises UnstorableError or StateError, with nothing recorded, when a value does not fit."""
+        with self._lock:
+            self._ready()
+            return self._put(self._scribe.step(name, **detail))
+
+    def save(self, state: Mapping[str, Any], name: str = "save", **detail: Unpack[Detail]) -> StepRecord:
+        """Record `state` as the whole state. Only what changed since the last save is written."""
+        with self._lock:
+            self._ready()
+            return self._put(self._scribe.save(state, name, **detail))
+
+    def checkpoint(
+        self, name: str, kind: CheckpointKind | str = CheckpointKind.MANUAL, metadata: Mapping[str, Any] | None = None
+    ) -> StepRecord:
+        """Name this point of the run. It copies nothing."""
+        with self._lock:
+            self._ready()
+            return self._put(self._scribe.checkpoint(name, kind, metadata))
+
+    def finish(
+        self, output: Any = None, *, status: Status | str = Status.COMPLETED, error: BaseException | None = None
+    ) -> StepRecord:
+        """End the run and give up its ownership."""
+        with self._lock:
+            self._ready()
+            ended = Status(status)
+            record = self._put(
+                self._scribe.step("end", kind=Kind.END, output=output, status=ended, error=error, run_status=ended)
+            )
+            self._finished = ended
+            self._scribe.store.renew(self._scribe.claim, 0)
+            return record
+
+    def renew(self, lease: float = LEASE_SECONDS) -> None:
+        """Keep the run for longer while a step takes its time; every step renews it too."""
+        self._scribe.store.renew(self._scribe.claim, lease)
+
+    def release(self) -> None:
+        """Give the run up as it stands, for another to continue."""
+        with self._lock:
+            if self._finished is None:
+                self._ready()
+                self._scribe.store.renew(self._scribe.claim, 0)
+
+    def _ready(self) -> None:
+        if self._finished is not None:
+            raise RunFinishedError(self.run_id, self._finished)
+        if self._unsettled is not None:
+            self._put(self._unsettled)
+
+    def _put(self, append: Append) -> StepRecord:
+        self._unsettled = append
+        try:
+            kept = self._scribe.store.append(append)
+        except EverstepError:
+            self._unsettled = None
+            self._scribe.lost()
+            raise
+        self._unsettled = None
+        if not kept:
+            self._scribe.lost()
+        return self._scribe.record(append)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._finished is None:
+            self.finish(status=Status.COMPLETED if error is None else Status.FAILED, error=error)
+
+
+class AsyncRecorder:
+    """`Recorder` for an event loop: every call is awaited, and the loop is never blocked by the disk.
+
+    Steps may be awaited together; they are recorded in the order they were called, in few commits.
+    """
+
+    def __init__(self, scribe: Scribe) -> None:
+        self._scribe = scribe
+        self._finished: Status | None = None
+
+    @property
+    def run_id(self) -> str:
+        return self._scribe.claim.run_id
+
+    @property
+    def seq(self) -> int:
+        """The seq of the newest step, waited for or not."""
+        return self._scribe.claim.seq
+
+    async def step(self, name: str, **detail: Unpack[Detail]) -> StepRecord:
+        """Record a step. Raises UnstorableError or StateError, with nothing recorded, when a value does not fit."""
+        self._ready()
+        return await self._put(self._scribe.step(name, **detail))
+
+    async def save(self, state: Mapping[str, Any], name: str = "save", **detail: Unpack[Detail]) -> StepRecord:
+        """Record `state` as the whole state. Only what changed since the last save is written."""
+        self._ready()
+        return await self._put(self._scribe.save(state, name, **detail))
+
+    async def checkpoint(
+        self, name: str, kind: CheckpointKind | str = CheckpointKind.MANUAL, metadata: Mapping[str, Any] | None = None
+    ) -> StepRecord:
+        """Name this point of the run. It copies nothing."""
+        self._ready()
+        return await self._put(self._scribe.checkpoint(name, kind, metadata))
+
+    async def finish(
+        self, output: Any = None, *, status: Status | str = Status.COMPLETED, error: BaseException | None = None
+    ) -> StepRecord:
+        """End the run and give up its ownership."""
+        self._ready()
+        self._finished = ended = Status(status)
+        append = self._scribe.step("end", kind=Kind.END, output=output, status=ended, error=error, run_status=ended)
+        record = await self._put(append)
+        await asyncio.to_thread(self._scribe.store.renew, self._scribe.claim, 0)
+        return record
+
+    async def renew(self, lease: float = LEASE_SECONDS) -> None:
+        """Keep the run for longer while a step takes its time; every step renews it too."""
+        await asyncio.to_thread(self._scribe.store.renew, self._scribe.claim, lease)
+
+    async def release(self) -> None:
+        """Give the run up as it stands, for another to continue."""
+        if self._finished is None:
+            await asyncio.to_thread(self._scribe.store.renew, self._scribe.claim, 0)
+
+    def _ready(self) -> None:
+        if self._finished is not None:
+            raise RunFinishedError(self.run_id, self._finished)
+
+    async def _put(self, append: Append) -> StepRecord:
+        # Shielded: a cancelled caller does not take back what is on its way to the disk.
+        future = self._scribe.store.submit(append, asyncio.get_running_loop())
+        try:
+            kept = await asyncio.shield(future)
+        except EverstepError:
+            self._scribe.lost()
+            raise
+        if not kept:
+            self._scribe.lost()
+        return self._scribe.record(append)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._finished is None:
+            await self.finish(status=Status.COMPLETED if error is None else Status.FAILED, error=error)

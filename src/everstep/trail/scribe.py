@@ -1,0 +1,294 @@
+"""What is written for a step: gated, encoded, chained, and with a keyframe when enough has changed.
+
+No waiting here: the two recorders hand what this drafts to the store and say how it went.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from everstep.codec import chain, frame, record
+from everstep.codec.blobs import outline
+from everstep.codec.chain import Entry
+from everstep.codec.delta import APPEND, SET, Differ
+from everstep.codec.keyframe import StateTree, thaw
+from everstep.codec.record import StepRecord, read_ops, trimmed
+from everstep.codec.values import view
+from everstep.errors import StaleWriterError, StateError
+from everstep.model import KIND_NUMBER, STATUS_NUMBER, CheckpointKind, Kind, Status, StepError
+from everstep.policy.redaction import Gate
+from everstep.store.base import Append, Claim, Keyframe, Store
+from everstep.trail.reading import Reader
+
+Path = str | Sequence[Any]
+
+KEYFRAME_BYTES = 64 * 1024  # of changes, after which the state is worth a keyframe
+_STEP = KIND_NUMBER[Kind.STEP]
+_COMPLETED, _FAILED = STATUS_NUMBER[Status.COMPLETED], STATUS_NUMBER[Status.FAILED]
+
+
+class Detail(TypedDict, total=False):
+    """Everything that can be said of a step beside its name."""
+
+    inputs: Any
+    output: Any
+    output_to: str | None
+    append_to: str | None
+    set: Mapping[str, Any] | None
+    append: Mapping[str, Sequence[Any]] | None
+    ops: Iterable[Sequence[Any]] | None
+    status: Status | str
+    error: BaseException | StepError | None
+    kind: Kind
+    started: int | None
+    duration_ms: float
+    id: int | None
+    parent: int | None
+    lane: str | None
+    index: int | None
+    attempt: int
+    external: bool
+    cached: bool
+    partial: bool
+    input_digest: bytes | None
+    superstep: int | None
+    decision: Any
+    usage: Mapping[str, Any] | None
+    child_run_id: str | None
+    input_versions: Mapping[str, int] | None
+    fingerprint: str | None
+    node_type: str | None
+    attempt_series_id: str | None
+    metadata: Mapping[str, Any] | None
+    pause: Any
+    run_status: Status | None
+
+
+class Scribe:
+    """Drafts the rows of one run, and keeps what the next one needs: the chain's end and the state's shape."""
+
+    def __init__(self, store: Store, gate: Gate, claim: Claim, *, fresh: bool) -> None:
+        self.store = store
+        self.gate = gate
+        self.fetch = Reader(store).fetch
+        self.claim = claim
+        self._shadow: _Shadow | None = _Shadow(StateTree(self.fetch)) if fresh else None
+        self._differ: Differ | None = None
+        self._lost = False
+
+    def step(  # noqa: PLR0913, C901 - a step is many things; this is the one place that lays them into a row
+        self,
+        name: str,
+        *,
+        inputs: Any = None,
+        output: Any = None,
+        output_to: str | None = None,
+        append_to: str | None = None,
+        set: Mapping[str, Any] | None = None,  # noqa: A002 - the verb of the glossary
+        append: Mapping[str, Sequence[Any]] | None = None,
+        ops: Iterable[Sequence[Any]] | None = None,
+        status: Status | str = Status.COMPLETED,
+        error: BaseException | StepError | None = None,
+        kind: Kind = Kind.STEP,
+        started: int | None = None,
+        duration_ms: float = 0.0,
+        id: int | None = None,  # noqa: A002 - the field's name
+        parent: int | None = None,
+        lane: str | None = None,
+        index: int | None = None,
+        attempt: int = 1,
+        external: bool = False,
+        cached: bool = False,
+        partial: bool = False,
+        input_digest: bytes | None = None,
+        superstep: int | None = None,
+        decision: Any = None,
+        usage: Mapping[str, Any] | None = None,
+        child_run_id: str | None = None,
+        input_versions: Mapping[str, int] | None = None,
+        fingerprint: str | None = None,
+        node_type: str | None = None,
+        attempt_series_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        pause: Any = None,
+        run_status: Status | None = None,
+    ) -> Append:
+        if self._lost:
+            self._catch_up()
+        changes: list[Any] = []
+        if output_to is not None:
+            changes.append([SET, output_to])
+        if append_to is not None:
+            changes.append([APPEND, append_to])
+        if set:
+            changes += [[SET, key, value] for key, value in set.items()]
+        if append:
+            changes += [[APPEND, key, items] for key, items in append.items()]
+        if ops:
+            changes += [list(op) for op in ops]
+        number = _COMPLETED if status is Status.COMPLETED else STATUS_NUMBER[Status(status)]
+        kept_error = None
+        if error is not None:
+            kept_error = _describe(error)
+            number = _FAILED if number == _COMPLETED else number
+        flags = (record.EXTERNAL if external else 0) | (record.CACHED if cached else 0) | (record.PARTIAL if partial else 0)
+        seq = self.claim.seq + 1
+        meta = [
+            seq if id is None else id, parent, lane, index, attempt if attempt != 1 else None, flags or None,
+            input_digest, superstep, decision, usage, child_run_id, input_versions, fingerprint, node_type,
+            attempt_series_id, metadata,
+        ]  # fmt: skip
+        duration = int(duration_ms * 1000)
+        when = started if started is not None else time.time_ns() // 1000 - duration
+        columns = (seq, _STEP if kind is Kind.STEP else KIND_NUMBER[kind], number, self.gate.text(name), when, duration)
+        payload = [inputs, output, changes or None, kept_error, pause]
+        return self._draft(columns, meta, payload, None if run_status is None else STATUS_NUMBER[run_status])
+
+    def _draft(
+        self, columns: tuple[int, int, int, str, int, int], meta: list[Any], payload: list[Any], run_status: int | None
+    ) -> Append:
+        """Seal a row onto the chain. Raises, with nothing changed, when a value or an operation does not fit."""
+        gate, claim, ops = self.gate, self.claim, payload[record.OPS]
+        shadow, self._shadow = self._shadow, None  # not kept if anything below fails: it is then read again
+        if shadow is None:
+            shadow = self._read_shadow()
+        deep = ops is not None and shadow.admit(ops, payload[record.OUTPUT])
+        body = gate.gate(trimmed(payload))
+        blobs: dict[bytes, bytes] | None = None
+        if len(body) >= KEYFRAME_BYTES:
+            body, found = outline(body)
+            blobs = {key: frame.pack(data, 3) for key, data in found.items()}
+            meta.append(b"".join(found) or None)
+        light = gate.gate(trimmed(meta))
+        entry = chain.seal(claim.hash, *columns, light, frame.pack(body))
+        if ops is not None:
+            shadow.recent.append(body)
+        if deep:
+            shadow.fold()
+        shadow.bytes += len(entry.data) + len(light)
+        keyframe = self._keyframe(shadow, entry) if shadow.bytes >= shadow.due else None
+        self._shadow = shadow
+        self.claim = Claim(claim.run_id, claim.owner, claim.epoch, entry.seq, entry.hash, claim.key, claim.generation)
+        return Append(claim, (entry,), blobs, keyframe, run_status)
+
+    def save(self, state: Mapping[str, Any], name: str = "save", **detail: Any) -> Append:
+        """A step that makes `state` the whole state: what changed is found here."""
+        if self._lost:
+            self._catch_up()
+        if self._differ is None:
+            self._differ = Differ(self._read_state() if self.claim.seq >= 0 else None)
+        ops = self._differ.delta(dict(state))
+        append = self.step(name, ops=ops, kind=Kind.SAVE, **detail)
+        self._differ.advance()
+        return append
+
+    def checkpoint(self, name: str, kind: CheckpointKind | str, metadata: Mapping[str, Any] | None) -> Append:
+        """A named point. It copies nothing."""
+        return self.step(
+            name, kind=Kind.CHECKPOINT, node_type=CheckpointKind(kind).value, metadata=dict(metadata) if metadata else None
+        )
+
+    def record(self, append: Append) -> StepRecord:
+        """What was drafted, as people see it."""
+        return StepRecord(self.claim.run_id, append.entries[-1], self.fetch)
+
+    def lost(self) -> None:
+        """A write did not take, or retention went on meanwhile: look where the store stands before the next draft."""
+        self._lost = True
+
+    def _catch_up(self) -> None:
+        claim, run = self.claim, self.store.run(self.claim.run_id)
+        if run.epoch != claim.epoch:
+            raise StaleWriterError(claim.run_id, claim.epoch, run.epoch)
+        self.claim = claim._replace(seq=run.seq, hash=run.hash, generation=run.generation)
+        self._shadow = self._differ = None
+        self._lost = False
+
+    def _keyframe(self, shadow: _Shadow, entry: Entry) -> Keyframe:
+        data, pieces = shadow.freeze()
+        framed = {key: frame.pack(piece, 3) for key, piece in pieces.items()}
+        keyframe = Keyframe(entry.seq, entry.hash, frame.pack(data, 3), framed)
+        # Geometric over what is written, so that a large state without long lists is not written again and again.
+        shadow.due = max(KEYFRAME_BYTES, len(keyframe.data) + sum(map(len, framed.values())))
+        shadow.bytes = 0
+        return keyframe
+
+    def _read_shadow(self) -> _Shadow:
+        """The state's shape at the claim, from the newest keyframe and the rows since."""
+        claim, reader = self.claim, Reader(self.store)
+        run = self.store.run(claim.run_id)
+        kept = next(reader.keyframes(run, claim.seq), None)
+        tree = StateTree(self.fetch) if kept is None else StateTree.load(frame.unpack(kept.data), self.fetch)
+        shadow = _Shadow(tree)
+        first, before = (0, chain.genesis(run.root)) if kept is None else (kept.seq + 1, kept.hash)
+        for entry in reader.follow(run, before, self.store.entries(claim.run_id, first, claim.seq)):
+            tree.apply(read_ops(entry))
+            shadow.bytes += len(entry.data) + len(entry.meta)
+        shadow.lists = None
+        return shadow
+
+    def _read_state(self) -> dict[str, Any]:
+        if self._shadow is None:
+            self._shadow = self._read_shadow()
+        data, pieces = self._shadow.freeze()
+        self._shadow = None  # its new pieces are not stored: it is read again
+        return thaw(data, lambda blob_id: pieces[blob_id] if blob_id in pieces else self.fetch(blob_id), decode=view)
+
+
+class _Shadow:
+    """The writer's own idea of the state: folded only when a keyframe is due, so that a step pays for its change alone.
+
+    What it must know at once is whether an operation fits. For top-level names that is which of them are lists; an
+    operation that goes deeper is folded on the spot.
+    """
+
+    __slots__ = ("_tree", "bytes", "due", "lists", "recent")
+
+    def __init__(self, tree: StateTree) -> None:
+        self._tree = tree
+        self.recent: list[bytes] = []  # payloads as they are stored, not yet folded
+        self.bytes = 0
+        self.due = KEYFRAME_BYTES
+        self.lists: dict[str, bool] | None = {}  # by top-level name, whether a list stands there; None: not known
+
+    def admit(self, ops: list[list[Any]], output: Any) -> bool:
+        """Whether the operations go deeper than top-level names. Raises StateError if one at the top does not fit."""
+        if self.lists is None:
+            self.fold()
+            self.lists = self._tree.lists()
+        lists, coming = self.lists, dict[str, bool]()
+        for op in ops:
+            code, path = op[0], op[1]
+            if type(path) is not str or code not in {SET, APPEND}:
+                self.lists = None
+                return True
+            if code == SET:
+                coming[path] = type(op[2] if len(op) > 2 else output) is list  # noqa: PLR2004 - SET, path, value
+            else:
+                if not coming.get(path, lists.get(path, True)):
+                    raise StateError(f"state.{path}", "it is not a list, so nothing can be appended")
+                if len(op) > 2 and type(op[2]) is not list:  # noqa: PLR2004 - APPEND, path, items
+                    raise StateError(f"state.{path}", f"the items are a {type(op[2]).__name__}; give a list")
+                coming[path] = True
+        lists.update(coming)
+        return False
+
+    def fold(self) -> None:
+        for body in self.recent:
+            payload = view(body)
+            self._tree.apply([record.with_output(op, payload[record.OUTPUT]) for op in payload[record.OPS]])
+        self.recent.clear()
+
+    def freeze(self) -> Any:
+        self.fold()
+        return self._tree.freeze()
+
+
+def _describe(error: BaseException | StepError) -> list[Any]:
+    if isinstance(error, StepError):
+        return trimmed([error.type, error.message, error.traceback])
+    text = "".join(traceback.format_exception(error)) if error.__traceback__ is not None else None
+    return trimmed([type(error).__qualname__, str(error), text])

@@ -1,0 +1,312 @@
+"""An opened store with its policies, and every question that can be asked of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from everstep.codec.blobs import outline
+from everstep.codec.chain import genesis
+from everstep.codec.record import INPUTS, StepRecord, read_payload
+from everstep.codec.values import encode
+from everstep.errors import InputsDifferError, OpenError, RunFinishedError, RunNotFoundError
+from everstep.model import (
+    FINISHED,
+    KIND_NUMBER,
+    STATUS_NUMBER,
+    STATUSES,
+    Checkpoint,
+    CheckpointKind,
+    Kind,
+    Run,
+    Status,
+    from_micros,
+    to_micros,
+)
+from everstep.policy.redaction import Gate
+from everstep.policy.rules import Rule
+from everstep.store.base import ANY, LEASE_SECONDS, Append, Claim, Counts, NewRun, Retains, RunQuery, RunRow, Searches, Store
+from everstep.trail import retention
+from everstep.trail.check import Report, verify
+from everstep.trail.compare import Change, changes
+from everstep.trail.opening import open_store
+from everstep.trail.reading import Reader
+from everstep.trail.recorder import Recorder
+from everstep.trail.scribe import Scribe
+
+
+class Runs(list[Run]):
+    """A page of runs. `cursor` asks for the next one; None when this was the last."""
+
+    cursor: str | None = None
+
+
+def open(url: str | os.PathLike[str], *, read_only: bool = False, redact: Iterable[Rule] = ()) -> Trail:  # noqa: A001 - everstep.open, as in io.open
+    """Open a trail: a path, `sqlite:///path` or `:memory:`. Makes it when it is not there. Raises an OpenError."""
+    return Trail(open_store(url, read_only=read_only), redact=redact)
+
+
+class Trail:
+    """Everything recorded in one store. Safe to share between threads."""
+
+    def __init__(self, store: Store, *, redact: Iterable[Rule] = ()) -> None:
+        self.store = store
+        self.gate = Gate(extra=tuple(redact))
+
+    # Recording.
+
+    def record(
+        self,
+        run_id: str | None = None,
+        *,
+        workflow: str = "",
+        inputs: Any = None,
+        tags: Mapping[str, str] | None = None,
+        parent: str | None = None,
+        retry_of: str | None = None,
+        retry_index: int | None = None,
+        fingerprint: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        lease: float = LEASE_SECONDS,
+    ) -> Recorder:
+        """Begin a run, or continue one that has not ended. The caller owns it from here on.
+
+        Raises OwnedError while another process works on it, RunFinishedError when it has ended, InputsDifferError
+        when other inputs are given than it began with.
+        """
+        return Recorder(self._scribe(
+            run_id, workflow, inputs, tags, parent, retry_of, retry_index, fingerprint, metadata, lease
+        ))  # fmt: skip
+
+    def fork(
+        self,
+        run_id: str,
+        at: int | None = None,
+        *,
+        id: str | None = None,  # noqa: A002 - the new run's id, as everywhere
+        set: Mapping[str, Any] | None = None,  # noqa: A002 - the verb of the glossary
+        tags: Mapping[str, str] | None = None,
+        lease: float = LEASE_SECONDS,
+    ) -> Recorder:
+        """A new run that shares this one's steps up to `at` and goes on from there. The parent is untouched."""
+        return Recorder(self._fork(run_id, at, id, set, tags, lease))
+
+    def _scribe(  # noqa: D417 - as in `record`
+        self,
+        run_id: str | None,
+        workflow: str,
+        inputs: Any,
+        tags: Mapping[str, str] | None,
+        parent: str | None,
+        retry_of: str | None,
+        retry_index: int | None,
+        fingerprint: str | None,
+        metadata: Mapping[str, Any] | None,
+        lease: float,
+    ) -> Scribe:
+        known = self.gate.text(run_id) if run_id is not None else None
+        if known is not None:
+            try:
+                return self._continue(self.store.run(known), inputs, lease)
+            except RunNotFoundError:
+                pass
+        chosen, owner = known or _new_id(), _owner()
+        before = Claim(chosen, owner, 1, -1, genesis(chosen), 0, 0)
+        scribe = Scribe(self.store, self.gate, before, fresh=True)
+        start = scribe.step(
+            workflow or "start", kind=Kind.START, inputs=inputs, fingerprint=fingerprint, metadata=metadata
+        )
+        scribe.claim = self.store.create(
+            NewRun(
+                id=chosen, owner=owner, created=start.entries[0].started, workflow=self.gate.text(workflow),
+                tags=self._tags(tags), parent=parent, retry_of=retry_of, retry_index=retry_index,
+                entries=start.entries, blobs=start.blobs or {}, lease=lease,
+            )
+        )  # fmt: skip
+        return scribe
+
+    def _continue(self, run: RunRow, inputs: Any, lease: float) -> Scribe:
+        status = STATUSES[run.status]
+        if status in FINISHED:
+            raise RunFinishedError(run.id, status)
+        if inputs is not None and run.base == 0:
+            first = self.store.entries(run.id, 0, 0)[0]
+            kept = read_payload(first, None)
+            given, _ = outline(self.gate.gate([inputs]))
+            if encode(kept[INPUTS : INPUTS + 1] or [None]) != given:
+                raise InputsDifferError(run.id)
+        return Scribe(self.store, self.gate, self.store.claim(run.id, _owner(), lease), fresh=False)
+
+    def _fork(
+        self, run_id: str, at: int | None, new_id: str | None, changes: Mapping[str, Any] | None,
+        tags: Mapping[str, str] | None, lease: float,
+    ) -> Scribe:  # fmt: skip
+        source = self.store.run(run_id)
+        point = Reader(self.store).place(source, at)
+        new = NewRun(
+            id=self.gate.text(new_id) if new_id is not None else _new_id(), owner=_owner(), created=time.time_ns() // 1000,
+            workflow=source.workflow, tags={**source.tags, **self._tags(tags)}, parent=source.parent,
+            fork=(run_id, point), lease=lease,
+        )  # fmt: skip
+        scribe = Scribe(self.store, self.gate, self.store.create(new), fresh=False)
+        if changes:
+            self.store.append(scribe.step("fork", kind=Kind.FORK, set=changes))
+        return scribe
+
+    def _tags(self, tags: Mapping[str, str] | None) -> dict[str, str]:
+        text = self.gate.text
+        return {text(name): text(str(value)) for name, value in (tags or {}).items()}
+
+    # Asking.
+
+    def run(self, run_id: str) -> Run:
+        """One run as it stands. Raises RunNotFoundError."""
+        return _public(self.store.run(run_id))
+
+    def runs(
+        self,
+        *,
+        status: Status | str | None = None,
+        workflow: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        since: datetime | None = None,
+        parent: object = ANY,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Runs:
+        """Runs, newest first. A `parent` of None asks for those at the top; left out, for all."""
+        if limit < 1:
+            raise ValueError(f"limit is {limit}; ask for at least one run")
+        query = RunQuery(
+            status=STATUS_NUMBER[Status(status)] if status is not None else None, workflow=workflow,
+            tags=self._tags(tags), since=to_micros(since) if since is not None else None, parent=parent,
+            before=_position(cursor), limit=limit + 1,
+        )  # fmt: skip
+        rows = self.store.runs(query)
+        page = Runs(map(_public, rows[:limit]))
+        page.cursor = str(rows[limit - 1].key) if len(rows) > limit else None
+        return page
+
+    def steps(self, run_id: str, first: int | None = None, last: int | None = None, *, view: bool = False) -> list[StepRecord]:
+        """The steps of a run in order, from seq `first` to `last`; all by default, those shared with its parents too."""
+        run, reader = self.store.run(run_id), Reader(self.store, as_view=view)
+        begin, end = run.base if first is None else first, run.seq if last is None else last
+        fetch, decode = reader.fetch, reader.decode
+        return [StepRecord(run_id, entry, fetch, decode) for entry in reader.entries(run, begin, end)]
+
+    def step(self, run_id: str, seq: int, *, view: bool = False) -> StepRecord:
+        """One step. Raises StepNotFoundError or PrunedError."""
+        return self.steps(run_id, seq, seq, view=view)[0]
+
+    def state(self, run_id: str, at: int | None = None, *, view: bool = False) -> dict[str, Any]:
+        """The values after step `at`, the newest by default. With `view`, classes come as plain data."""
+        return Reader(self.store, as_view=view).state(run_id, at)
+
+    def checkpoints(
+        self, run_id: str | None = None, *, kind: CheckpointKind | str | None = None, limit: int = 100
+    ) -> list[Checkpoint]:
+        """Named points, newest first, of one run's history or of all runs."""
+        wanted = None if kind is None else CheckpointKind(kind)
+        fetch, found = Reader(self.store).fetch, list[Checkpoint]()
+        marked = self.store.marked(run_id, KIND_NUMBER[Kind.CHECKPOINT], limit if wanted is None else 1_000_000)
+        for owner, entry in marked:
+            record = StepRecord(owner, entry, fetch)
+            why = CheckpointKind(record.node_type or "manual")
+            if wanted in {None, why}:
+                found.append(Checkpoint(owner, record.seq, record.name, why, record.started_at, record.metadata))
+        return found[:limit]
+
+    def lineage(self, run_id: str) -> list[Run]:
+        """Where a run came from and what came of it: its ancestors from the root on, itself, then its forks."""
+        run = self.store.run(run_id)
+        ancestors, source = list[RunRow](), run.forked_from
+        while source is not None:
+            try:
+                ancestors.append(self.store.run(source))
+            except RunNotFoundError:
+                break  # it was dropped; what this run shares with it stays
+            source = ancestors[-1].forked_from
+        forks = self.store.runs(RunQuery(forked_from=run_id, limit=1_000_000))
+        return [_public(row) for row in (*reversed(ancestors), run, *reversed(forks))]
+
+    def diff(self, a: str, b: str) -> list[Change]:
+        """How the state at `a` differs from that at `b`; each is a run id, or `run@seq`."""
+        return changes(self.state(*self._address(a), view=True), self.state(*self._address(b), view=True))
+
+    def _address(self, text: str) -> tuple[str, int | None]:
+        head, at, tail = text.rpartition("@")
+        return (head, int(tail)) if at and tail.isdecimal() else (text, None)
+
+    def search(self, words: str, *, limit: int = 20, view: bool = True) -> list[StepRecord]:
+        """Steps whose values or errors hold all the words, best first. "quoted words" stand together; word* begins so."""
+        if not isinstance(self.store, Searches):
+            raise NotImplementedError(f"the store {self.store.where!r} cannot search")
+        reader = Reader(self.store, as_view=view)
+        return [StepRecord(run, entry, reader.fetch, reader.decode) for run, entry in self.store.search(words, limit)]
+
+    def verify(self, run_id: str | None = None) -> Report:
+        """Check every row, keyframe and piece of one run, or of all."""
+        return verify(self.store, run_id)
+
+    # Letting go.
+
+    def prune(self, run_id: str, *, keep: int) -> Counts:
+        """Let go of all but the newest `keep` steps. The state stays whole; what was pruned is then a PrunedError."""
+        return retention.prune(self._retaining(), self.store, run_id, keep)
+
+    def drop(self, run_id: str) -> Counts:
+        """Let go of a run. Steps that its forks share stay with them."""
+        return self._retaining().drop(run_id)
+
+    def reclaim(self) -> Counts:
+        """Remove what nothing refers to any more and give the space back to the file system."""
+        return self._retaining().reclaim()
+
+    def _retaining(self) -> Retains:
+        if not isinstance(self.store, Retains):
+            raise NotImplementedError(f"the store {self.store.where!r} cannot let go of history")
+        return self.store
+
+    def close(self) -> None:
+        """Write what waits and let go of the file. Idempotent."""
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Trail {self.store.where!r}>"
+
+
+def _public(row: RunRow) -> Run:
+    return Run(
+        id=row.id, workflow=row.workflow, status=STATUSES[row.status], head=row.seq, oldest=row.base, tags=row.tags,
+        created_at=from_micros(row.created), ended_at=None if row.ended is None else from_micros(row.ended),
+        owner=row.owner, epoch=row.epoch, error_count=row.errors, parent_run_id=row.parent, forked_from=row.forked_from,
+        fork_seq=row.fork_seq, retry_of=row.retry_of, retry_index=row.retry_index,
+    )  # fmt: skip
+
+
+def _position(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not cursor.isdecimal():
+        raise ValueError(f"{cursor!r} is no cursor; pass on the one that runs() gave")
+    return int(cursor)
+
+
+def _new_id() -> str:
+    return f"run-{uuid.uuid4().hex[:16]}"
+
+
+def _owner() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
