@@ -87,7 +87,7 @@ def _dump_zone(zone: tzinfo | None) -> Any:
     if zone is None:
         return None
     if type(zone) is timezone:
-        offset, *name = zone.__getinitargs__()  # type: ignore[attr-defined]
+        offset, *name = zone.__getinitargs__()  # type: ignore[attr-defined]  # missing in the stubs
         micros = offset // _MICROSECOND
         return [micros, *name] if name else micros
     if type(zone) is ZoneInfo and zone.key is not None:
@@ -237,9 +237,9 @@ def dump_numpy(x: Any) -> tuple[int, Any] | None:
     if numpy is None or not isinstance(x, (numpy.ndarray, numpy.generic)):
         return None
     if type(x) is numpy.str_:
-        return NUMBER, Record(["U", str(x)])
+        return NUMBER, Record(["U", str.__str__(x)])  # str(x) would drop trailing NULs
     if type(x) is numpy.bytes_:
-        return NUMBER, Record(["S", bytes(x)])
+        return NUMBER, Record(["S", bytes.__getitem__(x, slice(None))])
     code = x.dtype.str
     if type(x) not in (numpy.ndarray, x.dtype.type) or x.dtype.names or not _DTYPE.fullmatch(code):
         raise Refused(

@@ -30,10 +30,11 @@ _WORD = object.__basicsize__ // 2  # an object is a count and a type: two words
 class Refused(Exception):  # noqa: N818 - never leaves the codec: it becomes an UnstorableError with a path
     """A value has no faithful form. `trail` grows from the inside out while it passes the containers."""
 
-    def __init__(self, reason: str, way_out: str = "", culprit: object = None) -> None:
+    def __init__(self, reason: str, way_out: str = "") -> None:
         super().__init__(reason)
-        self.reason, self.way_out, self.culprit = reason, way_out, culprit
+        self.reason, self.way_out = reason, way_out
         self.trail: list[str] = []
+        self.passed: list[object] = []
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -128,11 +129,11 @@ def _describe(cls: type, kind: str, name: str | None, version: int, upcast: Mapp
         raise Refused(f"{cls.__qualname__} is an exception, and exceptions are not values", "Keep its message instead.")
     fields: tuple[str, ...] = ()
     if kind == "namedtuple":
-        fields = cls._fields  # type: ignore[attr-defined]
+        fields = cls._fields  # type: ignore[attr-defined]  # `_kind` has looked
     elif kind == "pydantic":
-        fields = tuple(cls.model_fields)  # type: ignore[attr-defined]
+        fields = tuple(cls.model_fields)  # type: ignore[attr-defined]  # pydantic is optional
     elif kind == "dataclass":
-        fields = tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
+        fields = tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]  # `_kind` has looked
     slots = _slots(cls)
     if kind in ("dataclass", "object") and _hides_state(cls, len(slots)):
         reason = f"{cls.__qualname__} keeps state that its attributes do not show (it derives from a built-in type)"
@@ -232,7 +233,7 @@ def restore(kind: str, content: Any) -> Any:
 
 def check_content(content: Any) -> tuple[str, int, dict[str, Any], list[Any]]:
     """The four parts of a stored instance, or DamagedError."""
-    if type(content) is list and len(content) > 2:  # noqa: PLR2004 - three parts, then the others
+    if type(content) is list and len(content) > 2:
         name, version, fields, *others = content
         if isinstance(name, str) and isinstance(version, int) and isinstance(fields, dict):
             return name, version, fields, others
@@ -253,16 +254,17 @@ def _upcast(known: Known, version: int, fields: dict[str, Any]) -> dict[str, Any
 
 
 def _member(known: Known, fields: dict[str, Any]) -> Any:
+    cls: Any = known.cls
     match fields:
-        case {"name": str(name)} if name in known.cls.__members__:  # type: ignore[attr-defined]
-            return known.cls.__members__[name]  # type: ignore[attr-defined]
-        case {"value": int(value)} if issubclass(known.cls, enum.Flag):
+        case {"name": str(name)} if name in cls.__members__:
+            return cls.__members__[name]
+        case {"value": int(value)} if issubclass(cls, enum.Flag):
             try:
-                flags = known.cls(value)
+                flags = cls(value)
             except ValueError:
                 flags = None
             # A flag class may drop unknown bits or turn into an int instead of failing: neither is what was stored.
-            if type(flags) is known.cls and flags.value == value:
+            if type(flags) is cls and flags.value == value:
                 return flags
     raise ChangedClassError(known.name, f"it has no member {fields.get('name', fields.get('value'))!r}")
 

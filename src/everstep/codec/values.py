@@ -1,50 +1,21 @@
-"""Values to bytes and back, with their types: what you put in is what you get out, and the rest is refused.
-
-The bytes are msgpack. Plain data (None, bool, int, float, str, bytes, list, dict with str keys) is packed and
-unpacked by ormsgpack as it is. Everything else becomes an extension: a tag and, as its bytes, the encoding of
-its content (`extensions.py`, `registry.py`). Equal bytes mean equal values, types included.
-
-No Python function is ever called from inside ormsgpack. Its hooks swallow what they raise, Ctrl-C included, and
-would put the nesting of hostile bytes on the C stack; so extensions are put in before packing and taken out
-after unpacking, one Python frame for each level, with one limit for both ways.
-"""
+"""Values to bytes and back, with their types: what you put in is what you get out, and the rest is refused."""
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any
 
-import ormsgpack
-from ormsgpack import Ext, unpackb
+from ormsgpack import unpackb
 
 from everstep.codec import extensions as ext
-from everstep.codec.registry import Refused, check_content, known_for, restore, state_of
-from everstep.errors import DamagedError, EverstepError, NewerFormatError, UnstorableError
-from everstep.model import Secret
+from everstep.codec.encoding import LIMIT, PAYLOADS_MAX, BlobRef, Generic, encode, scan_encode
+from everstep.codec.registry import check_content, restore
+from everstep.errors import DamagedError, EverstepError, NewerFormatError
 
-LIMIT: Final = 255
-"""Levels of nesting. A list or a dict is one level, an extension another; ormsgpack packs no more than this."""
+__all__ = ["LIMIT", "BlobRef", "Fetch", "Generic", "decode", "encode", "scan_encode", "view"]
 
-_LEAVES = frozenset((str, int, float, bool, type(None), bytes))
-_ALWAYS_PLAIN = frozenset((float, bool, type(None), bytes))
-_STR = frozenset((str,))
-_LISTS = frozenset((list, ext.Record, ext.Pairs, ext.Items))
-_TAGS = {kind: tag for tag, kind in ext.KINDS.items()} | {entry[0]: tag for tag, entry in ext.LOADERS.items()}
-_INT = 1 << 63
-_OPTIONS = (
-    ormsgpack.OPT_PASSTHROUGH_BIG_INT
-    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
-    | ormsgpack.OPT_PASSTHROUGH_DATETIME
-    | ormsgpack.OPT_PASSTHROUGH_ENUM
-    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
-    | ormsgpack.OPT_PASSTHROUGH_TUPLE
-    | ormsgpack.OPT_PASSTHROUGH_UUID
-)
-_FETCHED_MAX = 1 << 30  # bytes that one decode may take from elsewhere, however its references multiply
-_FETCHED_MIN = 1 << 12
+_BLOB_MIN = 1 << 12  # what a fetch counts at least, so that tiny blobs cannot multiply without end
 # ormsgpack ignores what follows a value. So the bytes are read as the first item of a pair whose second item is
 # a number nobody can know beforehand: anything left over after the first item would stand in its place.
 _PAIR = b"\x92"
@@ -52,243 +23,6 @@ _END = int.from_bytes(os.urandom(8), "big")
 _END_BYTES = b"\xcf" + _END.to_bytes(8, "big")
 
 Fetch = Callable[[bytes], bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class BlobRef:
-    """Stands for a large leaf that is kept elsewhere, under the 16 bytes of `id`; `size` is that of its encoding."""
-
-    id: bytes
-    size: int
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Generic:
-    """An instance without its class: what it was, and its fields. Encodes to the bytes it came from.
-
-    `kind` is enum, dataclass, namedtuple, pydantic or object, and `others` holds what is kept beside the fields.
-    A value of any other kind that cannot be made here (an array without numpy) has its content as a field.
-    """
-
-    kind: str
-    name: str
-    version: int
-    fields: Mapping[str, Any]
-    others: tuple[Any, ...] = ()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Generic) and encode(self) == encode(other)
-
-    def __hash__(self) -> int:
-        return hash(encode(self))
-
-    def __repr__(self) -> str:
-        short = self.name.rpartition(":")[2].rpartition(".")[2]
-        if self.kind == "enum" and "name" in self.fields:
-            return f"{short}.{self.fields['name']}"
-        return f"{short}({', '.join(f'{name}={item!r}' for name, item in self.fields.items())})"
-
-
-# -- encoding ---------------------------------------------------------------------------------------------------------
-
-
-def encode(value: Any) -> bytes:
-    """The bytes of `value`. UnstorableError, with the path to it, if any part of it has no faithful form."""
-    try:
-        data = _pack(value)
-    except TypeError:  # something is not plain, or not storable: the slow way finds out what
-        return _encode_slowly(value, None)[0]
-    return _encode_slowly(value, None)[0] if _disguised(value) else data
-
-
-def scan_encode(value: Any, watch: Mapping[str, bool]) -> tuple[bytes, bool]:  # noqa: C901 - tuned: runs every step
-    """The bytes of `value`, and whether it holds a Secret or a key or field name that `watch` says yes to.
-
-    A Secret, which `encode` refuses, is encoded as such: the caller must replace it before anything is stored.
-    """
-    try:
-        data = _pack(value)
-    except TypeError:
-        return _encode_slowly(value, watch)
-    seen = False
-    # After packing, only lists, dicts with str keys, leaves and the disguised are left to meet, at a bounded depth.
-    # This loop runs for every step recorded, hence its flat form.
-    boxes = [value]
-    for box in boxes:
-        kind = type(box)
-        if kind is dict:
-            for key, item in box.items():
-                if watch[key]:
-                    seen = True
-                if type(item) not in _LEAVES:
-                    boxes.append(item)
-        elif kind is list:
-            for item in box:
-                if type(item) not in _LEAVES:
-                    boxes.append(item)  # noqa: PERF401 - a comprehension costs a microsecond here
-        elif kind not in _LEAVES:
-            return _encode_slowly(value, watch)
-    return data, seen
-
-
-def _pack(value: Any) -> bytes:
-    return ormsgpack.packb(value, None, _OPTIONS)
-
-
-def _disguised(value: Any) -> bool:
-    """Whether something packable holds what ormsgpack packs as if it were bytes, or an extension of ours."""
-    boxes = [value]
-    for box in boxes:
-        kind = type(box)
-        if kind is dict or kind is list:
-            for item in box.values() if kind is dict else box:
-                if type(item) not in _LEAVES:
-                    boxes.append(item)  # noqa: PERF401 - as above
-        elif kind not in _LEAVES:
-            return True
-    return False
-
-
-def _encode_slowly(value: Any, watch: Mapping[str, bool] | None) -> tuple[bytes, bool]:
-    lowering = _Lowering(watch)
-    try:
-        return _pack(lowering.lower(value, 1)), lowering.seen
-    except Refused as refused:
-        labels = refused.trail[::-1]
-        if len(labels) > 20:  # noqa: PLR2004 - a path for people
-            labels = [*labels[:10], " ... ", *labels[-5:]]
-        raise UnstorableError("value" + "".join(labels), refused.reason, refused.way_out) from None
-
-
-class _Lowering:
-    """One pass that turns a value into plain data and extensions, looking at every name on the way."""
-
-    __slots__ = ("seen", "watch")
-
-    def __init__(self, watch: Mapping[str, bool] | None) -> None:
-        self.watch = watch
-        self.seen = False
-
-    def lower(self, value: Any, depth: int) -> Any:
-        kind = type(value)
-        if kind in _LEAVES and _is_plain(value, kind):
-            return value
-        # What is surely plain is passed over inside the loops: a call for every leaf would double the time.
-        if depth > LIMIT:
-            raise Refused(f"it is nested deeper than {LIMIT} levels", "Flatten it.", culprit=value)
-        key: Any = None
-        try:
-            if kind is dict and _STR.issuperset(map(type, value)):
-                lowered = {}
-                for key, item in value.items():
-                    if not key.isascii():
-                        _is_plain(key, str)
-                    if self.watch is not None and self.watch[key]:
-                        self.seen = True
-                    of = type(item)
-                    if of in _ALWAYS_PLAIN or (of is str and item.isascii()):
-                        lowered[key] = item
-                    else:
-                        lowered[key] = self.lower(item, depth + 1)
-                return lowered
-            if kind in _LISTS:
-                items: list[Any] = []
-                for key, item in enumerate(value):  # noqa: B007 - the handler below names the item by it
-                    of = type(item)
-                    plain = of in _ALWAYS_PLAIN or (of is int and -_INT <= item < _INT)
-                    items.append(item if plain else self.lower(item, depth + 1))
-                if kind is ext.Items:
-                    items.sort(key=_pack)
-                return items
-            tag, content = self._extension(value, kind)
-            return Ext(tag, _pack(self.lower(content, depth + 1)))
-        except Refused as refused:
-            _extend_trail(refused, value, key)
-            raise
-
-    def _extension(self, value: Any, kind: type) -> tuple[int, Any]:
-        """The tag and the content of what is not plain."""
-        entry = ext.DUMPERS.get(kind)
-        if entry is not None:
-            if self.watch is not None and isinstance(value, dict):
-                self._notice_keys(value, self.watch)
-            return entry[0], entry[1](value)
-        if kind is Generic:
-            return _dump_generic(value)
-        if kind is BlobRef:
-            return ext.BLOB, ext.Record([value.id, value.size])
-        secret = _inside_secret(value)
-        if secret is not None:
-            return ext.SECRET, self._reveal(secret)
-        known = known_for(kind)
-        if known is not None:
-            fields, others = state_of(known, value)
-            return _TAGS[known.kind], ext.Record([known.name, known.version, fields, *others])
-        found = ext.dump_numpy(value)
-        if found is None:
-            raise Refused(f"nothing faithful can be made of a {kind.__module__}.{kind.__qualname__}")
-        return found
-
-    def _reveal(self, secret: Callable[[], Any]) -> Any:
-        if self.watch is None:
-            raise Refused("a Secret is never stored", "Record it through a trail, which puts a placeholder there.")
-        self.seen = True
-        return secret()
-
-    def _notice_keys(self, value: dict[Any, Any], watch: Mapping[str, bool]) -> None:
-        for key in value:
-            for name in (key, getattr(key, "name", None), getattr(key, "value", None)):  # the last two: of an enum
-                if isinstance(name, str) and watch[str.__str__(name)]:
-                    self.seen = True
-
-
-def _is_plain(value: Any, kind: type) -> bool:
-    """Whether a leaf can be packed as it is. A str that has no UTF-8 form cannot be stored at all."""
-    if kind is int:
-        return bool(-_INT <= value < 2 * _INT)  # what msgpack holds
-    if kind is str and not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise Refused("a str with a lone surrogate has no UTF-8 form", "Encode it to bytes.") from None
-    return True
-
-
-def _inside_secret(value: Any) -> Callable[[], Any] | None:
-    if isinstance(value, Secret):
-        return value.reveal
-    types = sys.modules.get("pydantic.types")
-    if types is not None and isinstance(value, (types.SecretStr, types.SecretBytes)):
-        reveal: Callable[[], Any] = value.get_secret_value
-        return reveal
-    return None
-
-
-def _dump_generic(value: Generic) -> tuple[int, Any]:
-    tag = _TAGS.get(value.kind)
-    if tag is None:
-        raise Refused(f"no value is of the kind {value.kind!r}")
-    if tag in ext.KINDS:
-        return tag, ext.Record([value.name, value.version, dict(value.fields), *value.others])
-    return tag, value.fields["content"]
-
-
-def _extend_trail(refused: Refused, box: Any, key: Any) -> None:
-    """Note where in `box` the refused value was. Runs after a failure only."""
-    if refused.culprit is box and refused.trail:
-        refused.trail.clear()  # the path leads to the outermost of its appearances
-        refused.reason, refused.way_out = "it contains itself", "Break the cycle: refer to the other by a name or id."
-    elif isinstance(box, ext.Items):
-        refused.trail.append("{...}")
-    elif isinstance(box, ext.Pairs):
-        refused.trail.append(f"[{box[key - 1]!r}]" if key % 2 else ".keys()")
-    elif isinstance(box, dict) and key is not None:
-        refused.trail.append(f".{key}" if key.isidentifier() else f"[{key!r}]")
-    elif type(box) is list and key is not None:
-        refused.trail.append(f"[{key}]")
-
-
-# -- decoding ---------------------------------------------------------------------------------------------------------
 
 
 def decode(data: bytes, fetch: Fetch | None = None) -> Any:
@@ -308,11 +42,11 @@ def view(data: bytes, fetch: Fetch | None = None) -> Any:
 class _Reader:
     """One pass that turns bytes into a value."""
 
-    __slots__ = ("fetch", "fetched", "viewing")
+    __slots__ = ("fetch", "taken", "viewing")
 
     def __init__(self, fetch: Fetch | None, *, viewing: bool) -> None:
         self.fetch, self.viewing = fetch, viewing
-        self.fetched = 0
+        self.taken = 0
 
     def read(self, data: bytes, depth: int) -> Any:
         pair, plain = _unpack(data)
@@ -332,6 +66,7 @@ class _Reader:
         """The value of one extension."""
         if depth > LIMIT:
             raise DamagedError(f"a value is nested deeper than {LIMIT} levels")
+        self._take(len(payload))
         content = self.read(payload, depth + 1)
         try:
             if tag in ext.KINDS:
@@ -342,7 +77,7 @@ class _Reader:
         except EverstepError:
             raise
         except Exception as error:  # hostile content can fail in any way; none of them is what was written
-            raise DamagedError(f"an extension (tag {tag}) holds what it cannot hold ({error!r})") from error
+            raise DamagedError(f"an extension (tag {tag}) cannot hold its content ({type(error).__name__})") from error
 
     def _instance(self, kind: str, content: Any) -> Any:
         if self.viewing:
@@ -372,10 +107,13 @@ class _Reader:
         if self.fetch is None:
             return ref
         data = self.fetch(ref.id)
-        self.fetched += max(len(data), _FETCHED_MIN)
-        if self.fetched > _FETCHED_MAX:
-            raise DamagedError(f"the blobs of one value have more than {_FETCHED_MAX:,} bytes")
+        self._take(max(len(data), _BLOB_MIN))
         return self.read(data, depth + 1)
+
+    def _take(self, size: int) -> None:
+        self.taken += size
+        if self.taken > PAYLOADS_MAX:
+            raise DamagedError(f"the extensions of one value take more than {PAYLOADS_MAX:,} bytes")
 
 
 def _unpack(data: bytes) -> tuple[list[Any], bool]:

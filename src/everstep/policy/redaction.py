@@ -192,7 +192,7 @@ class Gate:
             end = find(b" ", start + RUN)
             if end < 0:
                 end = len(data)
-            found = prefix(data, max(start - NEAR, 0), end)
+            found = prefix(data, start - NEAR if start > NEAR else 0, end)
             while found:
                 if token(data, found.start()):
                     return True

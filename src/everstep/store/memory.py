@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from everstep.codec import frame
 from everstep.codec.chain import Entry, genesis
@@ -25,6 +26,7 @@ from everstep.errors import (
 )
 from everstep.model import FINISHED, STATUS_NUMBER, STATUSES, Status
 from everstep.store.base import ANY, LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow
+from everstep.store.search import SearchIndex
 
 
 @dataclass(eq=False)
@@ -202,6 +204,17 @@ class MemoryStore:
             own = run_id is None
             found = [(run.new.id, entry) for run in runs for entry in _backwards(run, own_only=own) if entry.kind == kind]
             return found[:limit]
+
+    def search(self, words: str, limit: int) -> list[tuple[str, Entry]]:
+        with self._lock:
+            self._check_open()
+            rows = [(run.new.id, entry) for run in self._runs.values() for entry in _backwards(run, own_only=True)]
+        index = SearchIndex(":memory:")
+        try:
+            index.add(enumerate((entry for _, entry in rows), 1), 0, 0)
+            return [rows[row - 1] for row in islice(index.find(words), limit)]
+        finally:
+            index.close()
 
     def drop(self, run_id: str) -> Counts:
         with self._lock:

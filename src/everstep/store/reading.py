@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import apsw
 
+from everstep.codec import frame
+from everstep.codec.blobs import checked
 from everstep.codec.chain import Entry
 from everstep.errors import DamagedError, PrunedError, StepNotFoundError
 from everstep.store import rows
 from everstep.store.base import Keyframe
 from everstep.store.rows import StoredRun
+from everstep.store.search import SearchIndex
 
 _ROW = "step.seq, step.kind, step.status, step.name, step.started, step.duration, step.hash, step.meta, step.data"
 # From row ?1, which should stand at seq ?2, back to seq ?3; given out from seq ?4 down.
@@ -97,6 +102,39 @@ def blob(connection: apsw.Connection, blob_id: bytes) -> bytes:
         raise DamagedError(f"the stored piece {blob_id.hex()} is missing")
     data: bytes = found[0][0]
     return data
+
+
+def search(
+    connection: apsw.Connection, index: SearchIndex, words: str, limit: int, generation: int
+) -> list[tuple[str, Entry]]:
+    """Rows that hold all the words, best first, after taking in what is new since the last search."""
+    since = index.seen(generation)
+    make = Entry._make
+    new = connection.execute(f"select id, {_ROW} from step where id > ? and run > 0 order by id", (since,))  # noqa: S608 - constant
+    index.add(((columns[0], make(columns[1:])) for columns in new), since, generation)
+    sql = f"select run.id, {_ROW} from step join run on run.key = step.run where step.id = ? and run.id is not null"  # noqa: S608 - constant
+    found: list[tuple[str, Entry]] = []
+    for row in index.find(words):
+        found += [(columns[0], make(columns[1:])) for columns in connection.execute(sql, (row,))]
+        if len(found) >= limit:
+            break
+    return found
+
+
+def inspect(connection: apsw.Connection) -> Iterator[str]:
+    """What does not add up between the tables: rows without a run, too few or too many of them, changed pieces."""
+    counted = dict(connection.execute("select run, count(*) from step where run > 0 group by run").fetchall())
+    for key, run_id, seq, swept in connection.execute("select key, id, seq, swept from run").fetchall():
+        rows_there, expected = counted.pop(key, 0), seq + 1 - swept
+        if rows_there != expected:
+            yield f"run {run_id or key!r} should have {expected} rows of its own and has {rows_there}"
+    for key, rows_there in counted.items():
+        yield f"{rows_there} rows belong to run number {key}, which is missing"
+    for blob_id, data in connection.execute("select id, data from blob"):
+        try:
+            checked(blob_id, frame.unpack(data))
+        except DamagedError as damage:
+            yield f"the stored piece {blob_id.hex()} was changed ({damage.what})"
 
 
 def marked(connection: apsw.Connection, run_id: str | None, kind: int, limit: int) -> list[tuple[str, Entry]]:

@@ -20,6 +20,7 @@ from everstep.store.base import Counts, Keyframe
 from everstep.store.rows import StoredRun
 
 _ROWS_AT_ONCE = 2_000
+_PAGES_AT_ONCE = 2_000
 
 
 def generation(connection: apsw.Connection) -> int:
@@ -157,6 +158,13 @@ def sweep_blobs(connection: apsw.Connection) -> Counts:
         connection.executemany("delete from blob where id = ?", dead)
         _next_generation(connection)
     return Counts(0, 0, 0, len(dead))
+
+
+def give_back(connection: apsw.Connection) -> int:
+    """Return some free pages to the file system; how many are left."""
+    connection.execute(f"pragma incremental_vacuum({_PAGES_AT_ONCE})").fetchall()
+    left: int = connection.pragma("freelist_count")
+    return left
 
 
 SWEEPS = (sweep_rows, sweep_runs, sweep_blobs)

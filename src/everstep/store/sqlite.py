@@ -33,6 +33,7 @@ from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, 
 from everstep.store.commit import GroupCommit, Job
 from everstep.store.lock import LOCK_UN, flock, open_lock, take
 from everstep.store.schema import BUSY_SECONDS, translate, translated
+from everstep.store.search import SearchIndex
 
 T = TypeVar("T")
 
@@ -190,7 +191,24 @@ class SqliteStore:
                 total = Counts(*(a + b for a, b in zip(total, swept, strict=True)))
                 if not any(swept):
                     break
+        while self._write(retention.give_back):
+            pass
+        # On a connection of its own: the writer's is inside a transaction whenever somebody leads.
+        with translated(self.where), contextlib.closing(schema.connect(self.where, read_only=False)) as connection:
+            connection.execute("pragma wal_checkpoint(truncate)").fetchall()
         return total
+
+    def search(self, words: str, limit: int) -> list[tuple[str, Entry]]:
+        with self._snapshot() as connection:
+            index = SearchIndex(":memory:" if self.read_only else self.where + "-search")
+            try:
+                return reading.search(connection, index, words, limit, retention.generation(connection))
+            finally:
+                index.close()
+
+    def inspect(self) -> list[str]:
+        with self._snapshot() as connection:
+            return list(reading.inspect(connection))
 
     def close(self) -> None:
         if self._closed:

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import os
-import socket
-import time
-import uuid
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from everstep.codec.blobs import outline
-from everstep.codec.chain import genesis
-from everstep.codec.record import INPUTS, StepRecord, read_payload
-from everstep.codec.values import encode
-from everstep.errors import InputsDifferError, OpenError, RunFinishedError, RunNotFoundError
+from everstep.codec.record import StepRecord
+from everstep.errors import RunNotFoundError
 from everstep.model import (
-    FINISHED,
     KIND_NUMBER,
     STATUS_NUMBER,
     STATUSES,
@@ -31,14 +24,14 @@ from everstep.model import (
 )
 from everstep.policy.redaction import Gate
 from everstep.policy.rules import Rule
-from everstep.store.base import ANY, LEASE_SECONDS, Append, Claim, Counts, NewRun, Retains, RunQuery, RunRow, Searches, Store
+from everstep.store.base import ANY, Counts, Retains, RunQuery, RunRow, Searches, Store
 from everstep.trail import retention
+from everstep.trail.beginning import Beginning, Forking, begin, fork, gated_tags
 from everstep.trail.check import Report, verify
 from everstep.trail.compare import Change, changes
 from everstep.trail.opening import open_store
 from everstep.trail.reading import Reader
 from everstep.trail.recorder import Recorder
-from everstep.trail.scribe import Scribe
 
 
 class Runs(list[Run]):
@@ -61,107 +54,17 @@ class Trail:
 
     # Recording.
 
-    def record(
-        self,
-        run_id: str | None = None,
-        *,
-        workflow: str = "",
-        inputs: Any = None,
-        tags: Mapping[str, str] | None = None,
-        parent: str | None = None,
-        retry_of: str | None = None,
-        retry_index: int | None = None,
-        fingerprint: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        lease: float = LEASE_SECONDS,
-    ) -> Recorder:
+    def record(self, run_id: str | None = None, **detail: Unpack[Beginning]) -> Recorder:
         """Begin a run, or continue one that has not ended. The caller owns it from here on.
 
         Raises OwnedError while another process works on it, RunFinishedError when it has ended, InputsDifferError
         when other inputs are given than it began with.
         """
-        return Recorder(self._scribe(
-            run_id, workflow, inputs, tags, parent, retry_of, retry_index, fingerprint, metadata, lease
-        ))  # fmt: skip
+        return Recorder(begin(self.store, self.gate, run_id, **detail))
 
-    def fork(
-        self,
-        run_id: str,
-        at: int | None = None,
-        *,
-        id: str | None = None,  # noqa: A002 - the new run's id, as everywhere
-        set: Mapping[str, Any] | None = None,  # noqa: A002 - the verb of the glossary
-        tags: Mapping[str, str] | None = None,
-        lease: float = LEASE_SECONDS,
-    ) -> Recorder:
+    def fork(self, run_id: str, at: int | None = None, **detail: Unpack[Forking]) -> Recorder:
         """A new run that shares this one's steps up to `at` and goes on from there. The parent is untouched."""
-        return Recorder(self._fork(run_id, at, id, set, tags, lease))
-
-    def _scribe(  # noqa: D417 - as in `record`
-        self,
-        run_id: str | None,
-        workflow: str,
-        inputs: Any,
-        tags: Mapping[str, str] | None,
-        parent: str | None,
-        retry_of: str | None,
-        retry_index: int | None,
-        fingerprint: str | None,
-        metadata: Mapping[str, Any] | None,
-        lease: float,
-    ) -> Scribe:
-        known = self.gate.text(run_id) if run_id is not None else None
-        if known is not None:
-            try:
-                return self._continue(self.store.run(known), inputs, lease)
-            except RunNotFoundError:
-                pass
-        chosen, owner = known or _new_id(), _owner()
-        before = Claim(chosen, owner, 1, -1, genesis(chosen), 0, 0)
-        scribe = Scribe(self.store, self.gate, before, fresh=True)
-        start = scribe.step(
-            workflow or "start", kind=Kind.START, inputs=inputs, fingerprint=fingerprint, metadata=metadata
-        )
-        scribe.claim = self.store.create(
-            NewRun(
-                id=chosen, owner=owner, created=start.entries[0].started, workflow=self.gate.text(workflow),
-                tags=self._tags(tags), parent=parent, retry_of=retry_of, retry_index=retry_index,
-                entries=start.entries, blobs=start.blobs or {}, lease=lease,
-            )
-        )  # fmt: skip
-        return scribe
-
-    def _continue(self, run: RunRow, inputs: Any, lease: float) -> Scribe:
-        status = STATUSES[run.status]
-        if status in FINISHED:
-            raise RunFinishedError(run.id, status)
-        if inputs is not None and run.base == 0:
-            first = self.store.entries(run.id, 0, 0)[0]
-            kept = read_payload(first, None)
-            given, _ = outline(self.gate.gate([inputs]))
-            if encode(kept[INPUTS : INPUTS + 1] or [None]) != given:
-                raise InputsDifferError(run.id)
-        return Scribe(self.store, self.gate, self.store.claim(run.id, _owner(), lease), fresh=False)
-
-    def _fork(
-        self, run_id: str, at: int | None, new_id: str | None, changes: Mapping[str, Any] | None,
-        tags: Mapping[str, str] | None, lease: float,
-    ) -> Scribe:  # fmt: skip
-        source = self.store.run(run_id)
-        point = Reader(self.store).place(source, at)
-        new = NewRun(
-            id=self.gate.text(new_id) if new_id is not None else _new_id(), owner=_owner(), created=time.time_ns() // 1000,
-            workflow=source.workflow, tags={**source.tags, **self._tags(tags)}, parent=source.parent,
-            fork=(run_id, point), lease=lease,
-        )  # fmt: skip
-        scribe = Scribe(self.store, self.gate, self.store.create(new), fresh=False)
-        if changes:
-            self.store.append(scribe.step("fork", kind=Kind.FORK, set=changes))
-        return scribe
-
-    def _tags(self, tags: Mapping[str, str] | None) -> dict[str, str]:
-        text = self.gate.text
-        return {text(name): text(str(value)) for name, value in (tags or {}).items()}
+        return Recorder(fork(self.store, self.gate, run_id, at, **detail))
 
     # Asking.
 
@@ -185,7 +88,7 @@ class Trail:
             raise ValueError(f"limit is {limit}; ask for at least one run")
         query = RunQuery(
             status=STATUS_NUMBER[Status(status)] if status is not None else None, workflow=workflow,
-            tags=self._tags(tags), since=to_micros(since) if since is not None else None, parent=parent,
+            tags=gated_tags(self.gate, tags), since=to_micros(since) if since is not None else None, parent=parent,
             before=_position(cursor), limit=limit + 1,
         )  # fmt: skip
         rows = self.store.runs(query)
@@ -302,11 +205,3 @@ def _position(cursor: str | None) -> int | None:
     if not cursor.isdecimal():
         raise ValueError(f"{cursor!r} is no cursor; pass on the one that runs() gave")
     return int(cursor)
-
-
-def _new_id() -> str:
-    return f"run-{uuid.uuid4().hex[:16]}"
-
-
-def _owner() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"

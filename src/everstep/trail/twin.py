@@ -4,32 +4,71 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial, wraps
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
-from collections.abc import Callable
+from typing import Concatenate, ParamSpec, Self, TypeVar, Unpack
 
-from everstep.codec.record import StepRecord
-from everstep.model import Checkpoint, Run
 from everstep.policy.rules import Rule
-from everstep.store.base import Counts
-from everstep.trail.check import Report
-from everstep.trail.compare import Change
-from everstep.trail.recorder import AsyncRecorder, Recorder
-from everstep.trail.trail import Runs, Trail
+from everstep.trail.recorder import AsyncRecorder
+from everstep.trail.beginning import Beginning, Forking, begin, fork
+from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _awaited(method: Callable[P, T]) -> Callable[P, Any]:
-    """The same question, answered off the loop's thread."""
+def _off_the_loop(
+    method: Callable[Concatenate[Trail, P], T],
+) -> Callable[Concatenate[AsyncTrail, P], Awaitable[T]]:
+    """The same method, awaited."""
 
-    async def ask(*args: P.args, **kwargs: P.kwargs) -> T:
-        twin: Any = args[0]
-        return await asyncio.to_thread(partial(method, twin.sync, *args[1:], **kwargs))
+    @wraps(method)
+    async def ask(self: AsyncTrail, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.to_thread(partial(method, self.trail, *args, **kwargs))
 
-    ask.__doc__ = method.__doc__
     return ask
+
+
+class AsyncTrail:
+    """`Trail` for event loops. `trail` is the one underneath, for code off the loop."""
+
+    def __init__(self, trail: Trail) -> None:
+        self.trail = trail
+
+    @classmethod
+    async def open(
+        cls, url: str | os.PathLike[str], *, read_only: bool = False, redact: Iterable[Rule] = ()
+    ) -> AsyncTrail:
+        """Open a trail, as `everstep.open` does."""
+        return cls(await asyncio.to_thread(partial(open_trail, url, read_only=read_only, redact=redact)))
+
+    async def record(self, run_id: str | None = None, **detail: Unpack[Beginning]) -> AsyncRecorder:
+        """Begin a run, or continue one that has not ended, as `Trail.record` does."""
+        return AsyncRecorder(await asyncio.to_thread(partial(begin, self.trail.store, self.trail.gate, run_id, **detail)))
+
+    async def fork(self, run_id: str, at: int | None = None, **detail: Unpack[Forking]) -> AsyncRecorder:
+        """A new run that shares this one's steps up to `at`, as `Trail.fork` does."""
+        return AsyncRecorder(await asyncio.to_thread(partial(fork, self.trail.store, self.trail.gate, run_id, at, **detail)))
+
+    run = _off_the_loop(Trail.run)
+    runs = _off_the_loop(Trail.runs)
+    steps = _off_the_loop(Trail.steps)
+    step = _off_the_loop(Trail.step)
+    state = _off_the_loop(Trail.state)
+    checkpoints = _off_the_loop(Trail.checkpoints)
+    lineage = _off_the_loop(Trail.lineage)
+    diff = _off_the_loop(Trail.diff)
+    search = _off_the_loop(Trail.search)
+    verify = _off_the_loop(Trail.verify)
+    prune = _off_the_loop(Trail.prune)
+    drop = _off_the_loop(Trail.drop)
+    reclaim = _off_the_loop(Trail.reclaim)
+    close = _off_the_loop(Trail.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        await self.close()
