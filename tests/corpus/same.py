@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from everstep.model import Secret
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a: Any, b: Any) -> bool:  # noqa: C901, PLR0911, PLR0912 - a table of cases, one line each
     """Whether two values are the same in every respect that is kept."""
     if type(a) is not type(b):
         return False
@@ -33,7 +33,7 @@ def same(a: Any, b: Any) -> bool:
             zone = (a.tzinfo, repr(a.tzinfo), a.fold)
             return zone == (b.tzinfo, repr(b.tzinfo), b.fold) and a.replace(tzinfo=None) == b.replace(tzinfo=None)
         case np.ndarray() | np.generic():
-            return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+            return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
         case dict():
             extra = getattr(a, "default_factory", None) is getattr(b, "default_factory", None)
             return extra and _all_same([*a.items()], [*b.items()])

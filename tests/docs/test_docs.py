@@ -120,6 +120,7 @@ def unknown_targets(markdown: str, makefile: str) -> list[str]:
 def an_empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EVERSTEP_KEY_FILE", str(tmp_path / "redaction.key"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))  # for the programs that a page starts
 
 
 def read(page: str) -> str:

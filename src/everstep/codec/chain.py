@@ -8,7 +8,8 @@ was erased can be guessed from it. Pruning keeps the hash of the last row remove
 from __future__ import annotations
 
 import os
-from hashlib import blake2b, sha256
+from collections import deque
+from hashlib import sha256
 from typing import NamedTuple
 
 import ormsgpack
@@ -17,6 +18,8 @@ KEY_SIZE = 16
 DIGEST_SIZE = 16
 _ERASED_SIZE = 2 * DIGEST_SIZE
 _pack = ormsgpack.packb
+_keys: deque[bytes] = deque()  # fresh random keys: asking the system for each costs as much as hashing the row
+os.register_at_fork(after_in_child=_keys.clear)
 
 
 class Entry(NamedTuple):
@@ -38,37 +41,47 @@ def genesis(run_id: str) -> bytes:
     return sha256(b"everstep" + run_id.encode()).digest()
 
 
-def seal(  # noqa: PLR0913, PLR0917 - a row's columns, in order; the hot path builds no objects to carry them
+def _new_key() -> bytes:
+    try:
+        return _keys.popleft()
+    except IndexError:
+        fresh = os.urandom(256 * KEY_SIZE)
+        _keys.extend(fresh[start : start + KEY_SIZE] for start in range(0, len(fresh), KEY_SIZE))
+        return os.urandom(KEY_SIZE)
+
+
+def _digest(key: bytes, meta: bytes, body: bytes) -> bytes:
+    """The keyed digest of what a row carries. Without the random key it tells nothing of it."""
+    return sha256(b"%b%d:%b%b" % (key, len(meta), meta, body)).digest()[:DIGEST_SIZE]
+
+
+def seal(
     before: bytes, seq: int, kind: int, status: int, name: str, started: int, duration: int, meta: bytes, body: bytes
 ) -> Entry:
     """Make the row that follows the one whose hash is `before`."""
-    key = os.urandom(KEY_SIZE)
-    digest = blake2b(b"%d:%b%b" % (len(meta), meta, body), key=key, digest_size=DIGEST_SIZE).digest()
-    head = _pack([seq, kind, status, name, started, duration])
-    link = sha256(before + head + digest).digest()
+    key = _new_key()
+    digest = _digest(key, meta, body)
+    link = sha256(before + _pack([seq, kind, status, name, started, duration]) + digest).digest()
     return Entry(seq, kind, status, name, started, duration, link, meta, key + body)
 
 
 def verified(before: bytes, entry: Entry) -> bool:
     """Whether the row is what was written, and follows the row whose hash is `before`."""
     seq, kind, status, name, started, duration, link, meta, data = entry
-    digest = blake2b(b"%d:%b%b" % (len(meta), meta, data[KEY_SIZE:]), key=data[:KEY_SIZE], digest_size=DIGEST_SIZE)
-    head = _pack([seq, kind, status, name, started, duration])
-    if sha256(before + head + digest.digest()).digest() == link:
+    known = before + _pack([seq, kind, status, name, started, duration])
+    if sha256(known + _digest(data[:KEY_SIZE], meta, data[KEY_SIZE:])).digest() == link:
         return True
     if len(data) != _ERASED_SIZE:
         return False
     kept = data[:DIGEST_SIZE]
-    return sha256(before + head + kept).digest() == link and _tie(kept, meta) == data[DIGEST_SIZE:]
+    return sha256(known + kept).digest() == link and _tie(kept, meta) == data[DIGEST_SIZE:]
 
 
 def erased(entry: Entry, meta: bytes) -> Entry:
     """The row with its payload gone and `meta` (what may stay) in place of what it carried."""
-    if is_erased(entry):
-        return entry._replace(meta=meta, data=entry.data[:DIGEST_SIZE] + _tie(entry.data[:DIGEST_SIZE], meta))
-    key, body = entry.data[:KEY_SIZE], entry.data[KEY_SIZE:]
-    digest = blake2b(b"%d:%b%b" % (len(entry.meta), entry.meta, body), key=key, digest_size=DIGEST_SIZE).digest()
-    return entry._replace(meta=meta, data=digest + _tie(digest, meta))
+    data = entry.data
+    kept = data[:DIGEST_SIZE] if is_erased(entry) else _digest(data[:KEY_SIZE], entry.meta, data[KEY_SIZE:])
+    return entry._replace(meta=meta, data=kept + _tie(kept, meta))
 
 
 def is_erased(entry: Entry) -> bool:
@@ -79,4 +92,4 @@ def is_erased(entry: Entry) -> bool:
 
 def _tie(digest: bytes, meta: bytes) -> bytes:
     """Binds an erased row's digest to the meta it was left with, so that a flipped bit there is seen too."""
-    return blake2b(meta, key=digest, digest_size=DIGEST_SIZE, person=b"everstep erased").digest()
+    return sha256(b"erased" + digest + meta).digest()[:DIGEST_SIZE]

@@ -11,8 +11,9 @@ are entered; everything else (tuples, sets, class instances) is replaced whole.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from everstep.codec.encoding import _pack as pack
 from everstep.codec.values import encode, scan_encode, view
 from everstep.errors import StateError, UnstorableError
 
@@ -28,6 +29,7 @@ _LENGTHS = {SET: 3, DELETE: 2, APPEND: 3, SPLICE: 5}
 PATH_KEYS = frozenset({str, int, bool, bytes})
 
 _PLAIN_LISTS: frozenset[type] = frozenset({list})
+_TEXT = frozenset({str, int, float, bool, type(None)})
 _UNREAD: Any = object()
 _MUTABLE: Any = object()
 
@@ -156,28 +158,26 @@ class Differ:
     __slots__ = ("_next", "_saved")
 
     def __init__(self, state: dict[str, Any] | None = None) -> None:
-        # For each top-level key: the object itself if it is an immutable leaf, and its encoding.
-        self._saved: dict[str, tuple[Any, bytes]] = {}
-        self._next: dict[str, tuple[Any, bytes]] = {}
+        self._saved: dict[str, _Saved] = {}
+        self._next: dict[str, _Saved] = {}
         self.delta(state or {})
         self.advance()
 
     def delta(self, new: dict[str, Any]) -> list[Op]:
         """The operations from the saved state to this one. They hold the caller's values: encode them at once."""
         saved = self._saved
-        following: dict[str, tuple[Any, bytes]] = {}
+        following: dict[str, _Saved] = {}
         kept = _in_place(saved, new)
         ops: list[Op] = [[DELETE, key] for key in saved if key not in kept]
         for key, value in new.items():
             if type(key) is not str:
                 raise StateError(path_text(key), f"a top-level key is a {type(key).__name__}; use a str")
             before = saved.get(key)
-            entry = before if before is not None and before[0] is value else _entry(key, value)
-            following[key] = entry
+            following[key] = after = _unchanged_or_longer(before, value) or _encoded(key, value)
             if before is None or key not in kept:
                 ops.append([SET, key, value])
-            elif entry[1] != before[1]:
-                ops += _changes([key], before[1], value, entry[1])
+            elif after.data != before.data:
+                ops += _changes([key], before.data, value, after.data)
         self._next = following
         return ops
 
@@ -186,15 +186,54 @@ class Differ:
         self._saved = self._next
 
 
-def _entry(key: str, value: Any) -> tuple[Any, bytes]:
-    # An immutable leaf that is the same object is the same value: no need to encode a large document at every save.
-    # Nothing else may be skipped by identity, because it can be changed in place.
-    kept = value if type(value) in (str, bytes) else _MUTABLE
+class _Saved(NamedTuple):
+    """A top-level value: the object itself if it is an immutable leaf, its encoding, and whether it is `_is_text`."""
+
+    leaf: Any
+    data: bytes
+    text: bool
+
+
+def _encoded(key: str, value: Any) -> _Saved:
     try:
-        return kept, _encode(value)
+        return _Saved(value if type(value) in (str, bytes) else _MUTABLE, _encode(value), _is_text(value))
     except UnstorableError:
         _encode({key: value})  # fails too, with the key in the path
         raise
+
+
+def _unchanged_or_longer(before: _Saved | None, value: Any) -> _Saved | None:
+    """What to save for a value that did not change or is a list that grew, without a look at each old item.
+
+    Only an immutable leaf is unchanged for being the same object; anything else can be changed in place. But where
+    text was, and packing gives the same bytes again, there is text still: whatever packing would disguise, it
+    disguises as bytes. So the part of a long list that is as it was need not be searched for disguises.
+    """
+    if before is None or before.leaf is value:
+        return before
+    if not before.text or (type(value) is not list and type(value) is not dict):
+        return None
+    try:
+        data = pack(value)
+    except TypeError:
+        return None
+    if data == before.data:
+        return before
+    if type(value) is list and _starts_with(data, before.data) and _is_text(value[_array_head(before.data)[1] :]):
+        return _Saved(_MUTABLE, data, text=True)
+    return None
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value is of dicts, lists, text and numbers alone."""
+    boxes = [value]
+    for box in boxes:
+        kind = type(box)
+        if kind is dict or kind is list:
+            boxes += [item for item in (box.values() if kind is dict else box) if type(item) not in _TEXT]
+        elif kind not in _TEXT:
+            return False
+    return True
 
 
 class _Unwatched(dict[str, bool]):
@@ -230,11 +269,8 @@ def _in_place(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> set[Any]:
 def _changes(path: list[Any], old_data: bytes, new: Any, new_data: bytes, old: Any = _UNREAD) -> list[Op]:
     """The operations at `path`, or one SET of the whole where that is not larger. The encodings differ."""
     at: Path = path[0] if len(path) == 1 else list(path)
-    if type(new) is list:
-        head, count = _array_head(old_data)
-        # memoryview: no copy of what may be megabytes.
-        if head and new_data.startswith(memoryview(old_data)[head:], _array_head(new_data)[0]):
-            return [[APPEND, at, new[count:]]]
+    if type(new) is list and _starts_with(new_data, old_data):
+        return [[APPEND, at, new[_array_head(old_data)[1] :]]]
     whole: list[Op] = [[SET, at, new]]
     if type(new) is not list and type(new) is not dict:
         return whole
@@ -297,6 +333,13 @@ def _same_front(old: list[Any], new: list[Any], limit: int) -> int:
         else:
             limit = middle - 1
     return same
+
+
+def _starts_with(data: bytes, old_data: bytes) -> bool:
+    """Whether the first items of an encoded list are all those of the old value, which is a list too then."""
+    head, _ = _array_head(old_data)
+    # memoryview: no copy of what may be megabytes.
+    return head > 0 and data.startswith(memoryview(old_data)[head:], _array_head(data)[0])
 
 
 def _array_head(data: bytes) -> tuple[int, int]:

@@ -239,7 +239,7 @@ def dump_numpy(x: Any) -> tuple[int, Any] | None:
     if type(x) is numpy.str_:
         return NUMBER, Record(["U", str.__str__(x)])  # str(x) would drop trailing NULs
     if type(x) is numpy.bytes_:
-        return NUMBER, Record(["S", bytes.__getitem__(x, slice(None))])
+        return NUMBER, Record(["S", bytes(x)])
     code = x.dtype.str
     if type(x) not in (numpy.ndarray, x.dtype.type) or x.dtype.names or not _DTYPE.fullmatch(code):
         raise Refused(

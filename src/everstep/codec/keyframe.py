@@ -40,7 +40,7 @@ class Frozen(NamedTuple):
 
 
 class Ref(NamedTuple):
-    """Where a closed piece is: its id, how many list items are under it, its level, and whether blobs are under it."""
+    """A closed piece: its id, how many list items are under it, its level, and whether its items hold blobs."""
 
     id: bytes
     size: int
@@ -100,18 +100,13 @@ class StateTree:
                 rest = self._rest(value, [*path, key], lists)
                 if rest is not value:
                     changed[key] = rest
-            elif type(value) in _LISTS and not (type(value) is list and _fits(value)):
-                *refs, end = self._cut(value)
-                node[key] = Segments([*refs, end], self._fetch, self._made) if refs else end
-                changed[key] = end
-                if refs:
-                    lists.append([[*path, key], [list(ref) for ref in refs]])
+            elif type(value) is Segments or (type(value) is list and not _is_small(value)):
+                long = value if type(value) is Segments else Segments([value], self._fetch, self._made)
+                node[key] = long
+                *found, changed[key] = long.close()
+                if found:
+                    lists.append([[*path, key], [list(ref) for ref in found]])
         return {**node, **changed} if changed else node
-
-    def _cut(self, value: Any) -> list[Any]:
-        long = value if type(value) is Segments else Segments([value], self._fetch, self._made)
-        long.close()
-        return long.parts
 
 
 class Segments:
@@ -152,8 +147,11 @@ class Segments:
         """Add items at the end. Reads nothing."""
         self.parts[-1].extend(items)
 
-    def close(self) -> None:
-        """Cut everything but the end into pieces, and pieces into pieces of references, bottom up."""
+    def close(self) -> list[Any]:
+        """Cut all but the end into pieces, and references into pieces of references. Gives the references and the end.
+
+        The end stays open, so that the next items join it.
+        """
         closed, end = self._settle(_runs(self.parts, 0), 0)
         ends: list[Any] = []
         level = 0
@@ -162,7 +160,9 @@ class Segments:
             closed, open_refs = self._settle(_runs(closed, level), level)
             ends = [*open_refs, *ends]
         self.parts = [*ends, end]
+        # What is not in the list now may be dropped from the store; if it comes back, it must be handed out again.
         self._stored.clear()
+        return self.parts
 
     def _open(self, index: int) -> tuple[list[Any], int, int]:
         """The open run that holds the item, the run's place and the item's in it. The index `len` is in the end."""
@@ -184,7 +184,7 @@ class Segments:
         return content if ref.level else [content]
 
     def _settle(self, runs: list[Any], level: int) -> tuple[list[Ref], list[Any]]:
-        """Close the runs at a level, except for an end that is not full."""
+        """Close the runs at a level, except for an end that is not worth a piece yet."""
         *runs, end = runs
         closed: list[Ref] = []
         for run in runs:
@@ -199,7 +199,12 @@ class Segments:
             stop = start + _full(end[start : start + PIECE_ITEMS])
             closed.append(self._piece(end[start:stop], level))
             start = stop
-        return closed, end[start:]
+        end = end[start:]
+        if level == 0 and not _is_small(end):
+            # Else it would be written with this keyframe, and once more when it is closed.
+            closed.append(self._piece(end, level))
+            end = []
+        return closed, end
 
     def _last_of(self, closed: list[Ref], level: int) -> list[Any]:
         """Take the last piece of this level away, and give what it held."""
@@ -216,7 +221,7 @@ class Segments:
         if name not in self._stored:
             self._made[name] = data
         if level:
-            return Ref(name, sum(ref.size for ref in run), level, any(ref.deep for ref in run))
+            return Ref(name, sum(ref.size for ref in run), level, deep=False)
         return Ref(name, len(run), level, bool(blobs.held(data)))
 
 
@@ -358,6 +363,8 @@ def _is_small(run: list[Any]) -> bool:
 
 def _full(run: list[Any]) -> int:
     """How many first items make a full piece: one at least, however large."""
+    if _fits(run):
+        return len(run)
     sizes = accumulate(len(encode(item)) for item in _plain(run))
     return max(1, bisect_right(list(sizes), PIECE_BYTES))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 from everstep.codec import chain, frame
 from everstep.codec.chain import Entry
@@ -37,24 +37,22 @@ class StepRecord:
     `created_at` is `started_at`, `child_workflow_id` is `child_run_id`.
     """
 
-    __slots__ = ("_decode", "_entry", "_fetch", "_meta", "_payload", "run_id")
-    run_id: str
-    _entry: Entry
-    _fetch: Fetch
-    _decode: Callable[..., Any]
-    _meta: list[Any] | None
-    _payload: list[Any] | None
+    # Every public name is a property without a setter: frozen, at no cost to whoever lists a million of them.
+    __slots__ = ("_decode", "_entry", "_fetch", "_meta", "_payload", "_run_id")
 
     def __init__(self, run_id: str, entry: Entry, fetch: Fetch, decode: Callable[..., Any] = decode) -> None:
-        put = object.__setattr__
-        put(self, "run_id", run_id)
-        put(self, "_entry", entry)
-        put(self, "_fetch", fetch)
-        put(self, "_decode", decode)
-        put(self, "_meta", None)
-        put(self, "_payload", None)
+        self._run_id = run_id
+        self._entry = entry
+        self._fetch = fetch
+        self._decode = decode
+        self._meta: list[Any] | None = None
+        self._payload: list[Any] | None = None
 
     # What the row says without decoding.
+
+    @property
+    def run_id(self) -> str:
+        return self._run_id
 
     @property
     def seq(self) -> int:
@@ -214,7 +212,7 @@ class StepRecord:
             meta = self._decode(self._entry.meta)
             if type(meta) is not list:
                 raise DamagedError("the step's meta is not a list", run_id=self.run_id, seq=self.seq)
-            object.__setattr__(self, "_meta", meta)
+            self._meta = meta
         return meta[place] if place < len(meta) else None
 
     def _heavy(self, place: int) -> Any:
@@ -223,14 +221,8 @@ class StepRecord:
             if self.erased:
                 raise ErasedError(self.run_id, self.seq)
             payload = read_payload(self._entry, self._fetch, self._decode)
-            object.__setattr__(self, "_payload", payload)
+            self._payload = payload
         return payload[place] if place < len(payload) else None
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a StepRecord is frozen: {name!r} cannot be set")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a StepRecord is frozen: {name!r} cannot be deleted")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StepRecord) and (self.run_id, self._entry) == (other.run_id, other._entry)
@@ -244,7 +236,7 @@ class StepRecord:
     def to_dict(self) -> dict[str, Any]:
         """Everything it holds, under the names used here."""
         fields = [name for name, kind in vars(StepRecord).items() if isinstance(kind, property) and name not in _ALIASES]
-        return {"run_id": self.run_id, **{name: self._field(name) for name in fields}}
+        return {name: self._field(name) for name in fields}
 
     def _field(self, name: str) -> Any:
         try:

@@ -9,9 +9,10 @@ bytes, where every string lies in one piece. Only what they find suspicious is t
 
 from __future__ import annotations
 
+import contextlib
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -45,7 +46,6 @@ _NAMED = [
         ("&", f"(?:amp;)?(?={_NAME}=)"),
     ]
 ]
-_QUOTE = {quote: re.compile(rf"(\\*){quote}") for quote in "\"'"}
 # The encoding of a list or tuple of _TWO whose first item is a str or bytes that may be the name of a secret.
 _TWO = 0x92
 _PAIR = re.compile(
@@ -57,6 +57,7 @@ _U = ord("U")
 _WIDE_TEXT = re.compile(rb"U(?<=[<>]U)[1-9]")
 
 _EMPTY = (str, bytes, list, tuple, dict, set, frozenset)
+_TRIES = 16
 _REMEMBERED = 4096
 _SHORT = 256
 # Letters from common to rare: a literal is looked for only where its rarest character is, which is quicker to see.
@@ -109,6 +110,14 @@ class Gate:
         # Outside the handler, so that the error does not carry the one it replaces.
         raise refused
 
+    def both(self, first: Any, second: Any) -> tuple[bytes, bytes]:
+        """`gate` for two values, clean ones at the price of little more than one: their bytes are searched together."""
+        with contextlib.suppress(UnstorableError):  # `gate` raises it again, without secrets
+            (head, seen), (tail, also_seen) = scan_encode(first, self._names), scan_encode(second, self._names)
+            if not (seen or also_seen or self._suspicious(head + tail)):
+                return head, tail
+        return self.gate(first), self.gate(second)
+
     def text(self, text: str) -> str:
         """The text without its secrets: for names, ids, tags and messages."""
         if text in self._clean:
@@ -122,40 +131,38 @@ class Gate:
             self._clean.add(text)
         return text
 
-    def operations(self, ops: Iterable[Op], state: Mapping[str, Any]) -> list[Op]:
-        """The operations that do to the stored state what `ops` did to the real one, which is `state` after them.
-
-        `gate` knows names by what stands under them; in an operation the name stands in the path, beside the value.
-        A path may also lead into a value of which only a placeholder is stored: then a new placeholder is set.
-        """
-        made: list[Op] = []
+    def named(self, ops: Iterable[Sequence[Any]]) -> bool:
+        """Whether an operation goes to, or through, the name of a secret, or a key that holds one."""
+        names, clean = self._names, self._clean
         for op in ops:
-            path = op[1]
-            if type(path) is str and path in self._clean and not self._names[path]:
-                made.append(op)  # what nearly all are
-            else:
-                made.extend(self._operation(op, state))
-        return made
+            for part in (op[1],) if type(op[1]) is str else op[1]:
+                if type(part) is str and (names[part] or (part not in clean and self.text(part) != part)):
+                    return True
+        return False
 
-    def _operation(self, op: Op, state: Any) -> Iterator[Op]:
+    def operations(self, ops: Iterable[Op], state: Mapping[str, Any] | None = None) -> list[Op]:
+        """The operations that do to the stored state what `ops` do to the real one.
+
+        `gate` knows a secret by the name above it; in an operation the name stands in the path, beside the value. So
+        whatever goes to such a name, or below it, sets the name to a new placeholder: of what stands there in
+        `state`, the real one after the operations, or else of what the operation carries. A key that holds a secret
+        is cleaned as in a dict: a path is made of plain strings, so `gate` must not find anything in it.
+        """
+        return [self._operation(op, state) for op in ops]
+
+    def _operation(self, op: Op, state: Any) -> Op:
         code, path, *rest = op
         parts = path if type(path) is list else [path]
         named = next((at for at, part in enumerate(parts) if type(part) is str and self._names[part]), None)
         stored = [self.text(part) if type(part) is str else part for part in parts]
-        last = len(parts) - 1
-        if named is None or (code == DELETE and named == last):
-            yield op if stored == parts else [code, stored, *rest]
-            return
-        if code == SET and named == last:
-            value = rest[0]
-        else:
+        if named is None or (code == DELETE and named == len(parts) - 1):
+            return op if stored == parts else [code, stored if type(path) is list else stored[0], *rest]
+        value: Any = rest[-1] if rest else parts
+        if state is not None and not (code == SET and named == len(parts) - 1):
             value = state
             for part in parts[: named + 1]:
-                try:
-                    value = value[part]
-                except LookupError:
-                    return  # a later operation takes it away
-        yield [SET, stored[: named + 1], value if _nothing_to_hide(value) else self._whole("field", value)]
+                value = value[part] if part in value or type(value) is list else None
+        return [SET, stored[: named + 1], value if _nothing_to_hide(value) else self._whole("field", value)]
 
     def _cleaned(self, error: UnstorableError) -> UnstorableError:
         message = str(error)
@@ -193,9 +200,12 @@ class Gate:
             if end < 0:
                 end = len(data)
             found = prefix(data, start - NEAR if start > NEAR else 0, end)
+            tries = 0
             while found:
-                if token(data, found.start()):
+                # A run full of beginnings is looked at closely instead: trying each of them could take forever.
+                if token(data, found.start()) or tries == _TRIES:
                     return True
+                tries += 1
                 found = prefix(data, found.start() + 1, end)
             start = find(_LONG_RUN, end)
         return False
@@ -298,12 +308,16 @@ def _closing(text: str, start: int, slashes: int, quote: str) -> int:
 
     Text that was quoted n times has 2^n - 1 backslashes before its quotes; a backslash in it has become 2^(n+1).
     """
-    for match in _QUOTE[quote].finditer(text, start):
-        before = len(match[1])
-        if before < slashes:
-            return match.start()
-        if before % (2 * (slashes + 1)) == slashes:
-            return match.end() - 1 - slashes
+    at = text.find(quote, start)
+    while at >= 0:
+        before = at
+        while before > start and text[before - 1] == "\\":
+            before -= 1
+        if at - before < slashes:
+            return before
+        if (at - before) % (2 * (slashes + 1)) == slashes:
+            return at - slashes
+        at = text.find(quote, at + 1)
     return len(text)
 
 

@@ -8,6 +8,9 @@ Every shape declares what lets it be skipped cheaply, because nearly every value
 - `loose`: the pattern for encoded bytes. There the neighbours of a string are lengths and type codes, which may look
   like letters, so `loose` leaves out what a pattern says about its surroundings. It may match too much, never too
   little: what it finds is looked at again, string by string. It begins with plain text: a search jumps there.
+
+A pattern must not read far from each of many beginnings and then give up: texts come from anywhere, and one made of
+beginnings would take quadratic time. Hence the bounds in look-aheads, and `++`, which does not try again with less.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import re
 from dataclasses import dataclass, field
 
 RUN = 16
-NEAR = 5
+NEAR = 7
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
@@ -72,16 +75,17 @@ def _prefixed(name: str, prefix: str, body: str) -> Rule:
 _T = "[A-Za-z0-9_-]"
 _A = "[A-Za-z0-9]"
 _B64 = "[A-Za-z0-9+/]"
-_BREAK = r"(?:\s|\\[nr])"
+_BEGINS = rf"(?={_T}{{{RUN}}})"
+_BREAK = r"(?:\s|\\+[nr])"
 _KEY_LINE = r"(?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
 _ASSIGN = rf"[\"'\\]*\s*[:=]\s*[\"'\\]*(?P<secret>{_B64}{{40}})"
 # "user:password" in base64 has its colon at one of three places in a group of four characters. Asking for it, and for
 # a mixture of cases or a digit, keeps "Basic Operations" as it is.
 _COLON = rf"(?:O[g-v]|{_B64}[DTjz][o-r]|{_B64}{{2}}[AEIMQUYcgkosw048]6)"
-_MIXED = r"(?=[A-Za-z+/]*(?:[0-9=]|[a-z][A-Z]))"
+_MIXED = r"(?=[A-Za-z+/]{0,60}(?:[0-9=]|[a-z][A-Z]))"
 
-_BASIC = rf"asic +(?P<secret>(?=[A-Za-z0-9+/=]{{8}}){_MIXED}(?:{_B64}{{4}})*?{_COLON}{_B64}*={{0,2}})"
-_BEARER = r"earer +(?P<secret>(?=[A-Za-z._~+/-]*[0-9]|[A-Za-z0-9._~+/-]{24})[A-Za-z0-9._~+/-]{7,}[A-Za-z0-9_~+/-]=*)"
+_BASIC = rf"(?P<secret>(?=[A-Za-z0-9+/=]{{8}}){_MIXED}(?:{_B64}{{4}})*?{_COLON}{_B64}*={{0,2}})"
+_BEARER = r"(?P<secret>(?=[A-Za-z._~+/-]{0,23}+[0-9]|[A-Za-z0-9._~+/-]{24})[A-Za-z0-9._~+/-]{7,}[A-Za-z0-9_~+/-]=*)"
 _URL_USER = r"://[^\s/:@\[\]\"'<>]*:(?P<secret>[^\s/@\"'<>]+)@"
 _SLACK_HOOK = r"hooks\.slack\.com/(?:services|workflows|triggers)/(?P<secret>[A-Za-z0-9/_-]{20,})"
 
@@ -89,16 +93,15 @@ _SLACK_HOOK = r"hooks\.slack\.com/(?:services|workflows|triggers)/(?P<secret>[A-
 RULES: tuple[Rule, ...] = (
     Rule(
         "private-key",
-        # The whole block; of a block that was cut off, the lines that are there. Bounded, so that a text full of
-        # first lines cannot make the search quadratic.
-        rf"-----BEGIN {_KEY_LINE}"
-        rf"(?:[\s\S]{{0,32768}}?-----END {_KEY_LINE}|(?:{_BREAK}*+[A-Za-z0-9+/=]{{16,}}+)+(?:{_BREAK}++{_B64}++)?)",
+        # The whole block; of a block that was cut off, the lines that are there.
+        rf"-----BEGIN {_KEY_LINE}(?:[^-]*+(?:-(?!----)[^-]*+)*+-----END {_KEY_LINE}"
+        rf"|(?:{_BREAK}*+[A-Za-z0-9+/=]{{16,}}+)+(?:{_BREAK}++{_B64}++)?)",
         ("-----BEGIN ",),
         loose=rf"-----BEGIN {_KEY_LINE}",
     ),
     _prefixed("anthropic", "sk-ant-", rf"{_T}{{20,}}"),
     # Other vendors' keys begin with `sk-` too. Words that do ("sk-learn-contrib-…") have neither digits nor capitals.
-    _token("openai", "sk-", rf"(?=[a-z_-]*[A-Z0-9]){_T}{{20,}}", "sk-"),
+    _token("openai", "sk-", rf"(?=[a-z_-]{{0,40}}+[A-Z0-9]){_T}{{20,}}", "sk-"),
     _token(
         "github",
         "gh",
@@ -161,8 +164,12 @@ RULES: tuple[Rule, ...] = (
     # A dotted token is one run of words after another: the edge keeps a search from beginning inside a run again and
     # again. Two segments follow the header when it is signed, four when it is encrypted; any of them may be empty.
     _token("jwt", "eyJ", rf"{_T}{{13,}}(?:\.{_T}*){{2,4}}", "eyJ", before="A-Za-z0-9_-"),
-    Rule("bearer", "[Bb]" + _BEARER, ("earer ",), loose=_BEARER),
-    Rule("basic", "[Bb]" + _BASIC, ("asic ",), loose=_BASIC),
+    # A capital is rare, so looking for it costs next to nothing. Written small, these are words of any text, and only
+    # what begins with a run is looked at; all of it is still replaced under the name of its header.
+    Rule("bearer", f"Bearer +{_BEARER}", ("Bearer ",), loose=f"Bearer +{_BEARER}"),
+    Rule("bearer", f"bearer {_BEGINS}{_BEARER}", ("bearer ",), loose=f"bearer {_BEGINS}{_BEARER}", in_run=True),
+    Rule("basic", f"Basic +{_BASIC}", ("Basic ",), loose=f"Basic +{_BASIC}"),
+    Rule("basic", f"basic {_BEGINS}{_BASIC}", ("basic ",), loose=f"basic {_BEGINS}{_BASIC}", in_run=True),
     Rule("url-password", _URL_USER, ("@",), loose=_URL_USER),
 )
 

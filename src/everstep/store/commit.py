@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
@@ -28,23 +29,17 @@ _CLOSE_PATIENCE = 10.0  # seconds that close waits for a leader before it says t
 
 
 class Job:
-    """A piece of work, and what came of it."""
+    """A piece of work, and what came of it. Defaults are the class's: a lone caller sets almost nothing."""
 
-    __slots__ = ("bell", "done", "error", "future", "loop", "result", "work")
+    done = False
+    result: Any = None
+    error: Exception | None = None
+    bell: SimpleQueue[None] | None = None  # of a thread that waits
+    loop: asyncio.AbstractEventLoop | None = None
+    future: asyncio.Future[Any] | None = None
 
     def __init__(self, work: Any) -> None:
         self.work = work
-        self.done = False
-        self.result: Any = None
-        self.error: Exception | None = None
-        self.bell: SimpleQueue[None] | None = None  # of a thread that waits
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self.future: asyncio.Future[Any] | None = None
-
-    def finish(self) -> None:
-        self.done = True
-        if self.bell is not None:
-            self.bell.put(None)
 
 
 class GroupCommit:
@@ -80,7 +75,8 @@ class GroupCommit:
                 with self._lead:
                     if not job.done:
                         self._lead_once()
-                self._promote()
+                if self._queue:
+                    self._promote()
             else:
                 self._wait(job)
         if job.error is not None:
@@ -100,14 +96,15 @@ class GroupCommit:
 
     def close(self) -> None:
         """Finish what waits, then refuse more. A leader that is stuck is reported, not waited for without end."""
-        if not self._lead.acquire(timeout=_CLOSE_PATIENCE):
-            raise LockedError(self._where, _CLOSE_PATIENCE)
-        try:
+        end = time.monotonic() + _CLOSE_PATIENCE
+        while self._lead.locked():
+            if time.monotonic() > end:
+                raise LockedError(self._where, _CLOSE_PATIENCE)
+            time.sleep(0.001)
+        with self._lead:
             self._closed = True
             while self._queue or self._flight:
                 self._lead_once()
-        finally:
-            self._lead.release()
         helper, self._helper = self._helper, None
         if helper is not None:
             self._helper_bell.put(None)
@@ -133,9 +130,14 @@ class GroupCommit:
         except Exception as error:  # noqa: BLE001 - whatever failed the transaction failed all who shared it
             for job in batch:
                 job.error = error
+        elsewhere = False
         for job in batch:
-            job.finish()
-        self._deliver(batch)
+            job.done = True
+            if job.bell is not None:
+                job.bell.put(None)
+            elsewhere = elsewhere or job.loop is not None
+        if elsewhere:
+            self._deliver(batch)
         flight.clear()
 
     def _promote(self) -> None:

@@ -7,13 +7,17 @@ import socket
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from everstep.codec.blobs import outline
 from everstep.codec.chain import genesis
 from everstep.codec.record import INPUTS, read_payload
 from everstep.codec.values import encode
-from everstep.errors import InputsDifferError, RunFinishedError, RunNotFoundError
+from everstep.errors import InputsDifferError, RunFinishedError, RunNotFoundError, StaleWriterError
 from everstep.model import FINISHED, STATUSES, Kind
 from everstep.policy.redaction import Gate
 from everstep.store.base import LEASE_SECONDS, Claim, NewRun, RunRow, Store
@@ -77,6 +81,9 @@ def _continue(store: Store, gate: Gate, run: RunRow, detail: Beginning) -> Scrib
         given, _ = outline(gate.gate([inputs]))
         if encode(kept[INPUTS : INPUTS + 1] or [None]) != given:
             raise InputsDifferError(run.id)
+    if run.owner is not None and _is_gone(run.owner):
+        with suppress(StaleWriterError):  # another was quicker
+            store.renew(Claim(run.id, run.owner, run.epoch, run.seq, run.hash, run.key, run.generation), 0)
     return Scribe(store, gate, store.claim(run.id, _owner(), detail.get("lease", LEASE_SECONDS)), fresh=False)
 
 
@@ -104,4 +111,29 @@ def _new_id() -> str:
 
 
 def _owner() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+    return f"{socket.gethostname()}:{os.getpid()}:{_place()}{uuid.uuid4().hex[:8]}"
+
+
+@cache
+def _place() -> str:
+    """Where process ids mean the same: containers may share a host's name and still number their processes anew."""
+    try:
+        names = Path("/proc/sys/kernel/random/boot_id").read_text("ascii") + str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        names = ""
+    return blake2b(names.encode(), digest_size=4).hexdigest()
+
+
+def _is_gone(owner: str) -> bool:
+    """Whether the owner is a process of this machine that has ended: its run need not wait for the lease to end."""
+    host, _, process = owner.rpartition(":")[0].rpartition(":")
+    here = host == socket.gethostname() and owner.rpartition(":")[2].startswith(_place())
+    if not here or not process.isdecimal():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        pass  # it is there and another user's, or it is no process id
+    return False

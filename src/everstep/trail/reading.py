@@ -44,6 +44,8 @@ class Reader:
         """Rows in order, each seen to follow the one before. Raises DamagedError."""
         if first > last:
             return []
+        if first < run.base:
+            raise PrunedError(run.id, first, run.base)
         # The row before the first tells what that one must follow; a pruned run's base keyframe does where it is gone.
         if first == 0:
             before, rows = chain.genesis(run.root), self._store.entries(run.id, first, last)

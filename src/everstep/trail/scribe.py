@@ -13,15 +13,16 @@ from typing import Any, TypedDict
 from everstep.codec import chain, frame, record
 from everstep.codec.blobs import outline
 from everstep.codec.chain import Entry
-from everstep.codec.delta import APPEND, SET, Differ
+from everstep.codec.delta import APPEND, DELETE, SET, Differ
 from everstep.codec.keyframe import StateTree, thaw
 from everstep.codec.record import StepRecord, read_ops, trimmed
 from everstep.codec.values import view
-from everstep.errors import StaleWriterError, StateError
-from everstep.model import KIND_NUMBER, STATUS_NUMBER, CheckpointKind, Kind, Status, StepError
+from everstep.errors import StaleWriterError, StateError, UnstorableError
+from everstep.model import KIND_NUMBER, STATUS_NUMBER, CheckpointKind, Kind, Secret, Status, StepError
 from everstep.policy.redaction import Gate
 from everstep.store.base import Append, Claim, Keyframe, Store
 from everstep.trail.reading import Reader
+from everstep.trail.refusal import META, PAYLOAD, named
 
 Path = str | Sequence[Any]
 
@@ -129,6 +130,11 @@ class Scribe:
             changes += [[APPEND, key, items] for key, items in append.items()]
         if ops:
             changes += [list(op) for op in ops]
+        if changes and self.gate.named(changes):
+            if any(len(op) == 2 and op[0] != DELETE for op in changes):  # such an op carries the output
+                changes = [record.with_output(op, output) for op in changes]
+                output = Secret(output)
+            changes = self.gate.operations(changes)
         number = _COMPLETED if status is Status.COMPLETED else STATUS_NUMBER[Status(status)]
         kept_error = None
         if error is not None:
@@ -156,13 +162,19 @@ class Scribe:
         if shadow is None:
             shadow = self._read_shadow()
         deep = ops is not None and shadow.admit(ops, payload[record.OUTPUT])
-        body = gate.gate(trimmed(payload))
+        try:
+            body = gate.gate(trimmed(payload))
+        except UnstorableError as refused:
+            raise named(refused, PAYLOAD, ops or []) from None
         blobs: dict[bytes, bytes] | None = None
         if len(body) >= KEYFRAME_BYTES:
             body, found = outline(body)
             blobs = {key: frame.pack(data, 3) for key, data in found.items()}
             meta.append(b"".join(found) or None)
-        light = gate.gate(trimmed(meta))
+        try:
+            light = gate.gate(trimmed(meta))
+        except UnstorableError as refused:
+            raise named(refused, META) from None
         entry = chain.seal(claim.hash, *columns, light, frame.pack(body))
         if ops is not None:
             shadow.recent.append(body)
@@ -180,7 +192,7 @@ class Scribe:
             self._catch_up()
         if self._differ is None:
             self._differ = Differ(self._read_state() if self.claim.seq >= 0 else None)
-        ops = self._differ.delta(dict(state))
+        ops = self.gate.operations(self._differ.delta(dict(state)), state)
         append = self.step(name, ops=ops, kind=Kind.SAVE, **detail)
         self._differ.advance()
         return append
@@ -209,8 +221,8 @@ class Scribe:
 
     def _keyframe(self, shadow: _Shadow, entry: Entry) -> Keyframe:
         data, pieces = shadow.freeze()
-        framed = {key: frame.pack(piece, 3) for key, piece in pieces.items()}
-        keyframe = Keyframe(entry.seq, entry.hash, frame.pack(data, 3), framed)
+        framed = {key: frame.pack(piece) for key, piece in pieces.items()}
+        keyframe = Keyframe(entry.seq, entry.hash, frame.pack(data), framed)
         # Geometric over what is written, so that a large state without long lists is not written again and again.
         shadow.due = max(KEYFRAME_BYTES, len(keyframe.data) + sum(map(len, framed.values())))
         shadow.bytes = 0
@@ -259,21 +271,20 @@ class _Shadow:
         if self.lists is None:
             self.fold()
             self.lists = self._tree.lists()
-        lists, coming = self.lists, dict[str, bool]()
+        lists = self.lists
         for op in ops:
             code, path = op[0], op[1]
-            if type(path) is not str or code not in {SET, APPEND}:
+            if type(path) is not str or code > APPEND or code == DELETE:
                 self.lists = None
                 return True
             if code == SET:
-                coming[path] = type(op[2] if len(op) > 2 else output) is list  # noqa: PLR2004 - SET, path, value
+                lists[path] = type(op[2] if len(op) > 2 else output) is list
+            elif not lists.get(path, True):
+                raise StateError(f"state.{path}", "it is not a list, so nothing can be appended")
+            elif len(op) > 2 and type(op[2]) is not list:
+                raise StateError(f"state.{path}", f"the items are a {type(op[2]).__name__}; give a list")
             else:
-                if not coming.get(path, lists.get(path, True)):
-                    raise StateError(f"state.{path}", "it is not a list, so nothing can be appended")
-                if len(op) > 2 and type(op[2]) is not list:  # noqa: PLR2004 - APPEND, path, items
-                    raise StateError(f"state.{path}", f"the items are a {type(op[2]).__name__}; give a list")
-                coming[path] = True
-        lists.update(coming)
+                lists[path] = True
         return False
 
     def fold(self) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import math
 import random
+from datetime import date
 from typing import Any
 
 import pytest
@@ -12,13 +13,14 @@ from hypothesis import strategies as st
 from everstep.codec.delta import APPEND, DELETE, SET, SPLICE, Differ, apply, diff, path_text
 from everstep.codec.values import encode, view
 from everstep.errors import StateError, UnstorableError
-from everstep.model import Secret
+from everstep.model import Redacted, Secret
 
 
 def folded(state: dict[str, Any], *ops: Any) -> dict[str, Any]:
-    state = copy.deepcopy(state)
-    apply(state, copy.deepcopy(list(ops)))
-    return state
+    """The fold as a reader does it, with states and operations that were stored."""
+    read: dict[str, Any] = view(encode(state))
+    apply(read, view(encode(list(ops))))
+    return read
 
 
 # apply
@@ -156,13 +158,23 @@ def test_a_value_is_set_whole_when_its_changes_would_be_larger() -> None:
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [(1, True), (1, 1.0), (0.0, -0.0), (True, 1), ((1,), [1]), ("a", b"a"), ({1: 0}, {True: 0}), ({0.0: 0}, {-0.0: 0})],
+    [
+        (1, True),
+        (1, 1.0),
+        (0.0, -0.0),
+        (True, 1),
+        ((1,), [1]),
+        ("a", b"a"),
+        ("a", Redacted("a")),
+        ({1: 0}, {True: 0}),
+        ({0.0: 0}, {-0.0: 0}),
+        ({math.nan: 0}, {}),
+    ],
 )
 def test_values_that_are_equal_but_stored_differently_are_changes(old: Any, new: Any) -> None:
     """Promise 7: a comparison by equality would lose these."""
-    ops = diff({"a": {"b": old, "c": "x" * 99}}, {"a": {"b": new, "c": "x" * 99}})
-    state = folded({"a": {"b": old, "c": "x" * 99}}, *ops)
-    assert encode(state["a"]["b"]) == encode(new)
+    before, after = ({"top": value, "in": {"a": value, "b": "x" * 99}} for value in (old, new))
+    assert encode(folded(before, *diff(before, after))) == encode(after)
 
 
 def test_the_same_nan_is_no_change() -> None:
@@ -197,6 +209,34 @@ def test_a_mutable_value_is_never_skipped_for_being_the_same_object() -> None:
     blob[0] = 0
     state["pair"][0].append(2)
     assert [op[1] for op in differ.delta(state)] == ["blob", "pair"]
+
+
+@pytest.mark.parametrize("old", [b"abc", "abc", 1, None])
+@pytest.mark.parametrize("new", [bytearray(b"abc"), b"abc", (1,), date(2020, 1, 2), "2020-01-02", True])
+@pytest.mark.parametrize("grown", [[], [1], [bytearray(b"x")]])
+def test_an_old_item_that_changes_its_type_in_place_is_seen_in_a_list_that_grows(
+    old: Any, new: Any, grown: Any
+) -> None:
+    """Promise 7: nothing that packs to the same bytes may pass for the old item."""
+    state: dict[str, Any] = {"list": ["x" * 99, {"item": old}]}
+    differ = Differ(state)
+    stored = view(encode(state))
+    for item in (new, old, new):
+        state["list"][1]["item"] = item
+        state["list"] += grown
+        apply(stored, view(encode(differ.delta(state))))
+        differ.advance()
+        assert encode(stored) == encode(state)
+
+
+def test_a_new_item_that_packs_like_another_type_is_remembered_as_what_it_is() -> None:
+    state: dict[str, Any] = {"list": ["x" * 99]}
+    differ = Differ(state)
+    state["list"].append(bytearray(b"abc"))
+    assert differ.delta(state) == [[APPEND, "list", [bytearray(b"abc")]]]
+    differ.advance()
+    state["list"][1] = b"abc"
+    assert differ.delta(state) == [[SET, ["list", 1], b"abc"]]
 
 
 def test_after_a_failed_write_the_next_delta_is_against_what_is_stored() -> None:
@@ -260,18 +300,19 @@ def test_the_delta_of_an_append_does_not_grow_with_the_list() -> None:
 
 # The fuzzer
 
-LEAVES: list[Any] = [0, 1, True, 1.0, -0.0, math.nan, "", "word", "x" * 60, b"y", None, (1, "a"), 2**70, frozenset({1})]
-KEYS: list[Any] = ["a", "b", "c", "d", 1, True, 2.5, b"k", (1, 2)]
+TEXT: list[Any] = [0, 1, True, 1.0, -0.0, math.nan, "", "word", "x" * 60, None]
+OTHER: list[Any] = [b"word", bytearray(b"word"), (1, "a"), 2**70, frozenset({1}), date(2020, 1, 2)]
+KEYS: list[Any] = ["a", "b", "c", "d", 1, True, 2.5, math.nan, b"k", (1, 2)]
 
 
 def some_value(rng: random.Random, depth: int = 0) -> Any:
     kind = rng.random()
-    if depth < 3 and kind < 0.25:
+    if depth < 3 and kind < 0.2:
         return [some_value(rng, depth + 1) for _ in range(rng.randrange(6))]
-    if depth < 3 and kind < 0.5:
+    if depth < 3 and kind < 0.4:
         keys = KEYS if rng.random() < 0.2 else KEYS[:5]
         return {rng.choice(keys): some_value(rng, depth + 1) for _ in range(rng.randrange(5))}
-    return rng.choice(LEAVES)
+    return rng.choice(TEXT if rng.random() < 0.9 else OTHER)
 
 
 def containers(node: Any) -> list[Any]:

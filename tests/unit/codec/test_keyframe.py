@@ -1,43 +1,19 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from everstep.codec import delta, keyframe
-from everstep.codec.blobs import blob_id
+from everstep.codec import keyframe
 from everstep.codec.delta import APPEND, DELETE, SET, SPLICE
 from everstep.codec.keyframe import Frozen, Segments, StateTree, refs, thaw
-from everstep.codec.values import BlobRef, encode, view
-from everstep.errors import DamagedError, NewerFormatError, StateError
-
-
-class Pieces:
-    """What was handed out, by id. Asking for anything else is an error, and every question is noted."""
-
-    def __init__(self) -> None:
-        self.content: dict[bytes, bytes] = {}
-        self.asked: list[bytes] = []
-
-    def fetch(self, name: bytes) -> bytes:
-        self.asked.append(name)
-        return self.content[name]
-
-    def keep(self, frozen: Frozen) -> Frozen:
-        for name, data in frozen.blobs.items():
-            assert blob_id(data) == name
-        self.content |= frozen.blobs
-        return frozen
-
-    def blob(self, value: Any) -> BlobRef:
-        data = encode(value)
-        self.content[blob_id(data)] = data
-        return BlobRef(blob_id(data), len(data))
+from everstep.codec.values import encode, view
+from everstep.errors import DamagedError, NewerFormatError
+from tests.unit.codec.pieces import Pieces, make_small
 
 
 @pytest.fixture
@@ -50,12 +26,6 @@ def small_pieces() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         make_small(patch)
         yield
-
-
-def make_small(patch: pytest.MonkeyPatch) -> None:
-    """Cut so finely that a short test has several levels. A branch of four references takes about 100 bytes."""
-    patch.setattr(keyframe, "PIECE_ITEMS", 4)
-    patch.setattr(keyframe, "PIECE_BYTES", 120)
 
 
 def message(n: int) -> dict[str, Any]:
@@ -103,6 +73,13 @@ def test_one_large_item_is_a_piece_of_its_own(pieces: Pieces) -> None:
     assert thawed(pieces, frozen) == {"log": [1, large, 2]}
 
 
+def test_the_names_that_hold_lists_are_known_whether_short_or_long(pieces: Pieces) -> None:
+    tree = StateTree(pieces.fetch)
+    tree.apply([[APPEND, "long", list(range(500))], [APPEND, "short", [1]], [SET, "pair", (1, 2)]])
+    assert tree.lists() == {"long": True, "short": True, "pair": False}
+    assert StateTree.load(pieces.keep(tree.freeze()).data, pieces.fetch).lists() == tree.lists()
+
+
 def test_nothing_is_handed_out_twice(pieces: Pieces) -> None:
     tree = StateTree(pieces.fetch)
     tree.apply([[APPEND, "log", [message(n) for n in range(400)]]])
@@ -118,6 +95,25 @@ def test_an_edit_that_is_undone_hands_out_nothing(pieces: Pieces) -> None:
     first = pieces.keep(tree.freeze())
     tree.apply([[SET, ["log", 5, "role"], "tool"], [SET, ["log", 5, "role"], "user"]])
     assert tree.freeze() == Frozen(first.data, {})
+
+
+def test_a_piece_that_was_gone_and_comes_back_is_handed_out_again(pieces: Pieces) -> None:
+    tree = StateTree(pieces.fetch)
+    tree.apply([[APPEND, "log", list(range(400))]])
+    pieces.keep(tree.freeze())
+    tree.apply([[SET, ["log", 5], "edited"]])
+    pieces.keep(tree.freeze())
+    tree.apply([[SET, ["log", 5], 5]])
+    assert list(tree.freeze().blobs.values()) == [encode(list(range(128)))]
+
+
+def test_a_list_under_a_key_that_no_path_finds_again_stays_whole(pieces: Pieces) -> None:
+    tree = StateTree(pieces.fetch)
+    state = {"a": {math.nan: list(range(500)), (1, 2): {"b": list(range(500))}}}
+    tree.apply([[SET, "a", state["a"]]])
+    frozen = tree.freeze()
+    assert frozen.blobs == {}
+    assert encode(thawed(pieces, frozen)) == encode(state)
 
 
 def test_an_edit_inside_a_closed_piece_reads_and_writes_only_that_piece(pieces: Pieces) -> None:
@@ -147,6 +143,9 @@ def test_pieces_that_go_as_a_whole_are_not_read(pieces: Pieces) -> None:
     tree.apply([[SPLICE, "log", 100, 1000, ["x"]]])
     assert len(pieces.asked) == 2
     assert thawed(pieces, pieces.keep(tree.freeze()))["log"] == [*range(100), "x", *range(1100, 1280)]
+    pieces.asked.clear()
+    tree.apply([[SPLICE, "log", 5, sum(counts(tree, "log")[:2]) - 5, []]])  # to the end of a piece
+    assert len(pieces.asked) == 1
 
 
 def test_closed_pieces_are_not_kept_in_memory(pieces: Pieces) -> None:
@@ -241,7 +240,8 @@ def test_pieces_without_blobs_are_not_read_to_find_references(pieces: Pieces) ->
     tree = StateTree(pieces.fetch)
     tree.apply([[APPEND, "log", list(range(1000))], [SET, ["log", 3], pieces.blob("i" * 99)]])
     frozen = pieces.keep(tree.freeze())
-    assert len(refs(frozen.data, pieces.fetch)) == 1000 // 128 + 1
+    _, lists = keyframe._parts(view(frozen.data))
+    assert len(refs(frozen.data, pieces.fetch)) == len(lists[0][1]) + 1
     assert len(pieces.asked) == 1
 
 
@@ -292,6 +292,14 @@ def test_a_piece_that_is_not_what_its_reference_says_is_damage(pieces: Pieces, c
         StateTree.load(data, pieces.fetch).apply([[SET, ["a", 0], 1]])
 
 
+def test_a_piece_that_covers_other_items_than_its_reference_says_is_damage(pieces: Pieces) -> None:
+    """Promise 9: a wrong count would shift every index after it."""
+    pieces.content[b"p"] = encode([[b"i", 2, 0, False]])
+    pieces.content[b"i"] = encode([1, 2])
+    with pytest.raises(DamagedError):
+        thaw(encode([1, {"a": [0]}, [[["a"], [[b"p", 3, 1, False]]]]]), pieces.fetch, decode=view)
+
+
 def test_a_later_format_is_told_apart_from_damage(pieces: Pieces) -> None:
     with pytest.raises(NewerFormatError):
         StateTree.load(encode([2, "anything"]), pieces.fetch)
@@ -309,81 +317,6 @@ def test_a_small_file_cannot_claim_a_huge_list(pieces: Pieces, monkeypatch: pyte
     with pytest.raises(DamagedError, match="more than 1,000,000 bytes"):
         thaw(data, pieces.fetch, decode=view)
     assert len(pieces.asked) < 300
-
-
-# Agreement with the plain fold
-
-PATHS: list[Any] = ["log", ["deep", "log"], ["deep", 7, "log"], "other"]
-
-
-def some_item(rng: random.Random, pieces: Pieces) -> Any:
-    kind = rng.random()
-    if kind < 0.1:
-        return pieces.blob(rng.choice(["blob", "other blob"]))
-    if kind < 0.2:
-        return {"parts": list(range(rng.randrange(20)))}
-    return rng.choice([1, True, "text", "long text " * 5, {"a": 1}, (1, 2), [1, 2], {2.5: [1]}])
-
-
-def some_op(rng: random.Random, state: dict[str, Any], pieces: Pieces) -> Any:
-    """An operation on a list, mostly one that fits."""
-    path = rng.choice(PATHS)
-    target: Any = state
-    for part in path if type(path) is list else [path]:
-        target = target[part] if type(target) is dict and part in target else []
-    size = len(target) if type(target) is list else 0
-    index = rng.randrange(size + 1) if rng.random() < 0.97 else rng.choice([-1, size + 3, "x"])
-    items = [some_item(rng, pieces) for _ in range(rng.choice([0, 1, 1, 2, 5]))]
-    inside = [*([path] if type(path) is str else path), index]
-    ops = [
-        [APPEND, path, items * 5],
-        [SPLICE, path, index, rng.choice([0, 1, 3, size // 2]), items],
-        [SET, inside, some_item(rng, pieces)],
-        [DELETE, inside],
-        [SET, [*inside, "a"], some_item(rng, pieces)],
-        [APPEND, [*inside, "parts"], items],
-        [SET, path, items * rng.choice([0, 1, 9])],
-    ]
-    return rng.choices(ops, weights=[4, 4, 4, 4, 2, 2, 1])[0]
-
-
-@settings(max_examples=150)
-@given(seed=st.integers(0, 2**32))
-def test_the_tree_agrees_with_the_plain_fold(seed: int) -> None:
-    rng = random.Random(seed)
-    pieces = Pieces()
-    plain: dict[str, Any] = {"deep": {7: {}}}
-    tree = StateTree(pieces.fetch)
-    tree.apply([[SET, "deep", {7: {}}]])
-    with pytest.MonkeyPatch.context() as patch:
-        make_small(patch)
-        for _ in range(80):
-            op = some_op(rng, plain, pieces)
-            data = encode([op])
-            refused = outcome(plain_fold, data, plain)
-            assert outcome(tree_fold, data, tree) == refused
-            if rng.random() < 0.2:
-                frozen = pieces.keep(tree.freeze())
-                whole = thawed(pieces, frozen)
-                assert encode(whole) == encode(view(encode(plain), pieces.fetch))
-                pieces.asked.clear()
-                thawed(pieces, frozen)
-                assert set(refs(frozen.data, pieces.fetch)) == set(pieces.asked)
-                if rng.random() < 0.5:
-                    tree = StateTree.load(frozen.data, pieces.fetch)
-
-
-def plain_fold(ops: bytes, state: dict[str, Any]) -> None:
-    delta.apply(state, view(ops))
-
-
-def tree_fold(ops: bytes, tree: StateTree) -> None:
-    tree.apply(view(ops))
-
-
-def outcome(fold: Callable[[bytes, Any], None], ops: bytes, target: Any) -> str | None:
-    try:
-        fold(ops, target)
-    except StateError as error:
-        return str(error)
-    return None
+    pieces.asked.clear()
+    assert len(refs(data, pieces.fetch)) == 5
+    assert len(pieces.asked) == 4

@@ -77,10 +77,12 @@ SAMPLES = [
         Sample("aws-secret-key", f"{name} = {_SECRET_40}", _SECRET_40)
         for name in ("aws_secret_access_key", "AWS_SECRET_ACCESS_KEY", "secretAccessKey", "secret-access-key")
     ),
-    Sample("slack-webhook", "hooks." + "slack.com/services/T0123456/B0123456/" + "xY9", "T0123456/B0123456/xY9"),
+    Sample("slack-webhook", "hooks." + "slack.com/services/T0123456/B0123456/" + "xY", "T0123456/B0123456/xY"),
     Sample("bearer", "Bearer " + "abcdef12", "abcdef12"),
     Sample("bearer", "bearer " + "abcdefghijklmnopqrstuvwx", "abcdefghijklmnopqrstuvwx"),
     Sample("basic", "Basic " + "YWI6Y2Rl", "YWI6Y2Rl"),
+    Sample("basic", "basic " + "dXNlcjp3b3JkMTIz", "dXNlcjp3b3JkMTIz"),
+    Sample("bearer", "bearer " + "abcdef1234567890", "abcdef1234567890"),
     Sample("url-password", "://u:p@", "p"),
 ]
 
@@ -91,7 +93,7 @@ MORE = [
     Sample("jwt", jwt() + ".aXY." + MIXED),
     Sample("openai", "sk-" + "svcacct-" + MIXED + "T3BlbkFJ" + MIXED),
     Sample("gitlab", "glpat-" + MIXED[:27] + ".01." + "1a2b3c4d5"),
-    Sample("github", "ghs_" + "123456_" + jwt("hbGciOiJIUzI1NiIsInR5cCI6", MIXED, MIXED)),
+    Sample("github", "ghs_" + "123456_" + jwt("hbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9", MIXED, MIXED)),
     Sample("private-key", block("PRIVATE KEY", LINE)),
     Sample("private-key", block("RSA PRIVATE KEY", f"Proc-Type: 4,ENCRYPTED\n\n{LINE}\n{LINE}\nab==")),
     Sample("private-key", block("OPENSSH PRIVATE KEY", LINE).replace("\n", "\\n")),

@@ -32,7 +32,7 @@ def test_the_first_use_makes_a_key_for_its_owner_alone(path: Path) -> None:
     assert path.read_bytes() == made
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert os.listdir(path.parent) == [path.name]
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_two_keys_are_never_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,4 +130,4 @@ def test_processes_that_start_together_end_with_one_whole_key(path: Path) -> Non
         process.stdin.flush()
     keys = {process.communicate()[0].strip() for process in started}
     assert keys == {path.read_bytes().hex()}
-    assert os.listdir(path.parent) == [path.name]
+    assert list(path.parent.iterdir()) == [path]

@@ -1,0 +1,28 @@
+"""Tests to inherit: what every store must do, as a class of pytest tests.
+
+    class TestMyStore(RetentionContract):  # or StoreContract, for a store that lets go of nothing
+        @pytest.fixture
+        def store(self, tmp_path):
+            with closing(MyStore(tmp_path)) as store:
+                yield store
+
+        def another(self, store):
+            return MyStore(store.path)
+
+Import it in tests only: it needs pytest.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+# Before they are imported, so that a failed assertion shows its values.
+pytest.register_assert_rewrite(
+    *(f"everstep.testing.{name}" for name in ("appending", "contract", "forks", "letting_go", "ownership", "reading")),
+    *(f"everstep.testing.{name}" for name in ("retention", "rows", "submitting")),
+)
+
+from everstep.testing.contract import StoreContract  # noqa: E402 - after the rewriting above
+from everstep.testing.retention import RetentionContract  # noqa: E402 - as above
+
+__all__ = ["RetentionContract", "StoreContract"]

@@ -1,0 +1,35 @@
+"""What a store's tests must bring: where it is, and another way in."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from everstep.store.base import Store
+
+
+class Place:
+    """The part of the contract to override."""
+
+    durable = True  # whether what was written is there after the last handle was closed
+
+    @pytest.fixture
+    def store(self) -> Store:
+        """An empty store, closed after the test."""
+        raise NotImplementedError("override the `store` fixture")
+
+    def another(self, store: Store) -> Store:
+        """A second handle on the same place; the store itself where there can be no second."""
+        raise NotImplementedError("override `another`")
+
+    @contextlib.contextmanager
+    def second(self, store: Store) -> Iterator[Store]:
+        """A second handle for a while."""
+        other = self.another(store)
+        try:
+            yield other
+        finally:
+            if other is not store:
+                other.close()

@@ -1,0 +1,216 @@
+"""Programs that press Ctrl-C on themselves, at a chosen bytecode. Run in a process of their own, where a hang can be seen.
+
+The interpreter looks for signals at certain bytecodes only, so raising from a trace function would interrupt where no
+Ctrl-C ever does. Here the trace function is C code that marks the signal as arrived, and the interpreter raises it
+itself, at the next place where it would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+import everstep
+from everstep.errors import ClosedError
+from everstep.store import commit, lock, sqlite
+from everstep.trail import recorder, scribe
+
+T = TypeVar("T")
+COMMITTING = {module.__file__ for module in (commit, lock, sqlite)}
+RECORDING = COMMITTING | {module.__file__ for module in (recorder, scribe)}
+arrive: Any = ctypes.PYFUNCTYPE(None, *[ctypes.py_object] * 3)(("PyErr_SetInterrupt", ctypes.pythonapi))
+
+
+class CtrlC:
+    """Interrupts this thread, the main one, at the n-th bytecode of some files."""
+
+    def __init__(self, files: set[str | None]) -> None:
+        self._files = files
+        self._left = 0
+        self.positions = 0  # that the last work had
+        self.landed: dict[str, int] = {}
+        signal.signal(signal.SIGINT, self._interrupt)
+
+    def at(self, position: int, work: Callable[[], T]) -> T | None:
+        """Do the work; None if it was interrupted. 0 only counts the positions."""
+        self._left = position if position else 1_000_000
+        start = self._left
+        try:
+            sys.settrace(self._call)
+            result = work()
+            sys.settrace(None)
+        except KeyboardInterrupt:
+            return None
+        self.positions = start - self._left
+        return result
+
+    def _call(self, frame: FrameType, event: str, arg: object) -> Any:
+        if frame.f_code.co_filename not in self._files:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._bytecode
+
+    def _bytecode(self, frame: FrameType, event: str, arg: object) -> Any:
+        if event == "opcode":
+            self._left -= 1
+            if self._left == 0:
+                return arrive
+        return self._bytecode
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        sys.settrace(None)
+        if frame is not None:
+            place = frame.f_code.co_qualname
+            self.landed[place] = self.landed.get(place, 0) + 1
+        raise KeyboardInterrupt
+
+
+class Others:
+    """Two threads and an event loop that write meanwhile. They must notice nothing."""
+
+    def __init__(self, trail: everstep.Trail) -> None:
+        self._trail = trail
+        self.stop = threading.Event()
+        self.acks: list[tuple[str, int, str]] = []
+        self.errors: list[str] = []
+        works: list[Callable[[], object]] = [
+            lambda: self._sync("thread-0"),
+            lambda: self._sync("thread-1"),
+            lambda: asyncio.run(self._awaited("loop")),
+        ]
+        self._threads = [threading.Thread(target=self._guarded, args=(work,), daemon=True) for work in works]
+        for thread in self._threads:
+            thread.start()
+
+    def _guarded(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - an interrupt that strays here is what this looks for
+            self.errors.append(repr(error))
+
+    def _sync(self, name: str) -> None:
+        mine = self._trail.record(name)
+        while not self.stop.is_set():
+            self.note(mine.step("s", output=mine.seq, append_to="log"))
+
+    async def _awaited(self, name: str) -> None:
+        mine = await everstep.AsyncTrail(self._trail).record(name)
+        while not self.stop.is_set():
+            for step in await asyncio.gather(*(mine.step("s", output=n, append_to="log") for n in range(3))):
+                self.note(step)
+
+    def note(self, step: everstep.StepRecord) -> None:
+        self.acks.append((step.run_id, step.seq, step.hash.hex()))
+
+    def end(self) -> int:
+        """Tell them to end; how many hang."""
+        self.stop.set()
+        for thread in self._threads:
+            thread.join(20)
+        return sum(thread.is_alive() for thread in self._threads)
+
+
+def works(run: everstep.Recorder, name: str, number: int) -> Callable[[], everstep.StepRecord]:
+    """The kinds of work of a recorder in turn; one in eight makes a keyframe soon."""
+    if number % 8 == 7:
+        return lambda: run.step(name, append={"log": [name], "bulk": ["y" * 50_000]})
+    return lambda: run.step(name, append={"log": [name]})
+
+
+def stepping(path: str, files: set[str | None], first: int, stride: int) -> None:
+    """Interrupt one step after another, each a little further in its work, until none is interrupted any more."""
+    trail = everstep.open(path)
+    others, ctrl_c, run = Others(trail), CtrlC(files), trail.record("main")
+    interrupts, whole, position = 0, 0, first
+    while whole < 5:  # further in than all the work goes, five times: also where it had to wait or to make a keyframe
+        step = ctrl_c.at(position, works(run, f"at {position}", position))
+        if step is None:
+            interrupts += 1
+            whole = 0
+        else:
+            whole += 1
+            others.note(step)
+        others.note(run.step(f"after {position}", append={"log": [f"after {position}"]}))
+        position += stride
+    hung = others.end()
+    run.release()
+    trail.close()
+    told = {"interrupts": interrupts, "hung": hung, "errors": others.errors, "acks": others.acks, "landed": ctrl_c.landed}
+    print(json.dumps(told))
+
+
+def at_random(path: str, seed: int, count: int) -> None:
+    """Real signals from another thread, at moments that nobody chose."""
+    trail = everstep.open(path)
+    others, run, chance = Others(trail), trail.record("main"), random.Random(seed)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    main, armed, interrupts, number = threading.main_thread().ident or 0, threading.Event(), 0, 0
+
+    def press() -> None:
+        while not others.stop.is_set():
+            if armed.wait(0.05):
+                time.sleep(chance.random() * 0.003)
+                if armed.is_set():
+                    armed.clear()
+                    signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=press, daemon=True).start()
+    while interrupts < count:
+        try:
+            armed.set()
+            while armed.is_set():
+                number += 1
+                others.note(run.step(f"r {number}", append={"log": [f"r {number}"]}))
+            time.sleep(1)  # the signal is on its way
+        except KeyboardInterrupt:
+            interrupts += 1
+    hung = others.end()
+    run.release()
+    trail.close()
+    print(json.dumps({"interrupts": interrupts, "hung": hung, "errors": others.errors, "acks": others.acks, "landed": {}}))
+
+
+def closing(folder: str, first: int, stride: int) -> None:
+    """Interrupt close, each time a little further, while threads write; then close again."""
+    ctrl_c = CtrlC(COMMITTING)
+    interrupts = hung = 0
+    errors: list[str] = []
+    acks: list[tuple[str, int, str]] = []
+    position, whole = first, 0
+    while whole < 3:
+        trail = everstep.open(Path(folder) / f"{position}.db")
+        others = Others(trail)
+        while len(others.acks) < 10:
+            time.sleep(0.001)
+        if ctrl_c.at(position, lambda: trail.close() or True) is None:  # noqa: B023, SIM222 - called at once; close gives None
+            interrupts, whole = interrupts + 1, 0
+            trail.close()
+        else:
+            whole += 1
+        hung += others.end()
+        errors += [error for error in others.errors if ClosedError.__name__ not in error]
+        acks += [(f"{position}.db/{run}", seq, link) for run, seq, link in others.acks]
+        position += stride
+    print(json.dumps({"interrupts": interrupts, "hung": hung, "errors": errors, "acks": acks, "landed": ctrl_c.landed}))
+
+
+if __name__ == "__main__":
+    style, place, *numbers = sys.argv[1:]
+    if style == "committing":
+        stepping(place, COMMITTING, int(numbers[0]), int(numbers[1]))
+    elif style == "recording":
+        stepping(place, RECORDING, int(numbers[0]), int(numbers[1]))
+    elif style == "closing":
+        closing(place, int(numbers[0]), int(numbers[1]))
+    else:
+        at_random(place, int(numbers[0]), int(numbers[1]))

@@ -1,0 +1,106 @@
+"""kill -9, at any moment, of any mixture of writers: what was acknowledged is there, once, and the trail goes on."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import everstep
+from tests.integration.support import Nursery, output
+from tests.integration.writers import KINDS
+
+APPEND = """
+import everstep, sys
+with everstep.open(sys.argv[1]) as trail, trail.record("afterwards") as run:
+    print(run.step("s", output=1).seq)
+"""
+
+
+def lines(path: Path) -> list[str]:
+    """The complete lines of a file that a killed process wrote."""
+    return path.read_text("utf-8").split("\n")[:-1] if path.exists() else []
+
+
+def until(path: Path, count: int) -> None:
+    """Wait until a writer has noted so many acknowledgements."""
+    while len(said := lines(path)) < count:
+        assert not any(line.startswith("failed") for line in said), said[-1]
+        time.sleep(0.001)
+
+
+def kill_some(nursery: Nursery, folder: Path, number: int, chance: random.Random) -> int:
+    """One round: writers on one file, killed one after another while the others go on. How many were killed."""
+    kinds = chance.choices(sorted(KINDS), k=chance.randint(1, 4))
+    at_work = []
+    for place, kind in enumerate(kinds):
+        acks = folder / f"acks-{number}-{place}"
+        # The same few runs again and again: each round continues what the last one was killed in.
+        at_work.append((nursery.start(kind, folder / "trail.db", f"{kind}-{place}", acks), acks))
+    chance.shuffle(at_work)
+    for process, acks in at_work:
+        until(acks, chance.choice([0, 1, 2, 5, 20, 60]))
+        os.kill(process, signal.SIGKILL)
+        assert nursery.wait(process) == -signal.SIGKILL
+    return len(at_work)
+
+
+def acknowledged(folder: Path) -> list[tuple[str, int, str]]:
+    said = []
+    for file in sorted(folder.glob("acks-*")):
+        for line in lines(file):
+            run, seq, link = line.split(" ")
+            said.append((run, int(seq), link))
+    return said
+
+
+def check(folder: Path) -> int:
+    """Whether all that was acknowledged is there, once, and the runs can be continued. How much it was."""
+    said = acknowledged(folder)
+    assert [place for place, count in Counter((run, seq) for run, seq, _ in said).items() if count > 1] == []
+    with everstep.open(folder / "trail.db") as trail:
+        report = trail.verify()
+        assert report.ok, str(report)
+        kept = {run.id: [(step.seq, step.hash.hex()) for step in trail.steps(run.id)] for run in trail.runs(limit=1000)}
+        lost = [(run, seq) for run, seq, link in said if (seq, link) not in set(kept.get(run, []))]
+        assert lost == []
+        assert all([seq for seq, _ in steps] == list(range(len(steps))) for steps in kept.values())
+        for run in trail.runs(status="active", limit=1000):
+            with trail.record(run.id) as recorder:
+                assert recorder.step("continued", output=1, output_to="continued").seq == len(kept[run.id])
+            assert trail.state(run.id)["continued"] == 1
+        assert trail.verify().ok
+    return len(said)
+
+
+def torture(folder: Path, seed: int, kills: int) -> int:
+    """Kill at least so many writers of one file. How many steps were acknowledged, and are there."""
+    chance, killed, number = random.Random(seed), 0, 0
+    with Nursery() as nursery:
+        while killed < kills:
+            killed += kill_some(nursery, folder, number, chance)
+            number += 1
+            if number % 5 == 0:
+                with everstep.open(folder / "trail.db") as trail:  # nothing that the dead left stands in the way
+                    with trail.record(f"round-{number}") as run:
+                        assert run.step("s").seq == 1
+    assert output(APPEND, folder / "trail.db") == "1"
+    return check(folder)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_kill_minus_nine_loses_nothing_acknowledged(tmp_path: Path, seed: int) -> None:
+    """Promise 1: nothing acknowledged is lost, nothing is there twice, the chain holds, everybody can go on."""
+    assert torture(tmp_path, seed, 26) > 26
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(100, 150))
+def test_two_thousand_kills_lose_nothing_acknowledged(tmp_path: Path, seed: int) -> None:
+    """Promise 1: fifty files of forty kills each."""
+    assert torture(tmp_path, seed, 40) > 40
