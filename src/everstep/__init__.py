@@ -1,9 +1,9 @@
 """Everstep keeps every step an AI agent takes, once and durably.
 
-    trail = everstep.open("trail.db")
-    with trail.record("r-1", workflow="research", inputs={"topic": "fusion"}) as run:
-        run.step("plan", output="three parts", output_to="plan")
-    trail.state("r-1")
+trail = everstep.open("trail.db")
+with trail.record("r-1", workflow="research", inputs={"topic": "fusion"}) as run:
+    run.step("plan", output="three parts", output_to="plan")
+trail.state("r-1")
 """
 
 from __future__ import annotations

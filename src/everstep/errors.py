@@ -55,9 +55,7 @@ class UnknownSchemeError(OpenError):
 
     def __init__(self, url: str) -> None:
         self.url = url
-        super().__init__(
-            f"{url!r} names no store known here. Use a path, 'sqlite:///path/to/trail.db' or ':memory:'."
-        )
+        super().__init__(f"{url!r} names no store known here. Use a path, 'sqlite:///path/to/trail.db' or ':memory:'.")
 
 
 class UnreadableError(OpenError):
@@ -180,7 +178,9 @@ class StateError(ValueRefused):
 
     def __init__(self, path: str, reason: str) -> None:
         self.path, self.reason = path, reason
-        super().__init__(f"cannot change the state at {path}: {reason}. Nothing was recorded; set the whole value instead.")
+        super().__init__(
+            f"cannot change the state at {path}: {reason}. Nothing was recorded; set the whole value instead."
+        )
 
 
 class UnknownClassError(ValueRefused):
@@ -250,7 +250,9 @@ class RunFinishedError(RunError):
 
     def __init__(self, run_id: str, status: str) -> None:
         self.run_id, self.status = run_id, status
-        super().__init__(f"run {run_id!r} is {status} and takes no further steps. Fork it to go on from any of its steps.")
+        super().__init__(
+            f"run {run_id!r} is {status} and takes no further steps. Fork it to go on from any of its steps."
+        )
 
 
 class InputsDifferError(RunError):
@@ -303,7 +305,7 @@ class PrunedError(RunError):
     def __init__(self, run_id: str, seq: int, oldest: int) -> None:
         self.run_id, self.seq, self.oldest = run_id, seq, oldest
         super().__init__(
-            f"step {seq} of run {run_id!r} was pruned; the state is kept from step {oldest} on. Ask for that one or later."
+            f"step {seq} of run {run_id!r} was pruned; what is kept begins at step {oldest}. Ask for that one or later."
         )
 
 

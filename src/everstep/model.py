@@ -45,22 +45,20 @@ class Redacted(str):
         return f"Redacted({str(self)!r})"
 
 
-class Word(str, Enum):
+class Word(str, Enum):  # noqa: UP042 - StrEnum compares by case
     """A word of the glossary. Compares with text whatever its case: `status == "RUNNING"`."""
 
-    __slots__ = ()
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, str) and self.value == other.lower()
+        return isinstance(other, str) and str.__str__(self) == other.lower()
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __hash__(self) -> int:
-        return hash(self.value)
+        return hash(str.__str__(self))
 
     def __str__(self) -> str:
-        return str(self.value)
+        return str.__str__(self)
 
     @classmethod
     def _missing_(cls, value: object) -> Word | None:

@@ -28,7 +28,9 @@ from everstep.trail import recorder, scribe
 T = TypeVar("T")
 COMMITTING = {module.__file__ for module in (commit, lock, sqlite)}
 RECORDING = COMMITTING | {module.__file__ for module in (recorder, scribe)}
-arrive: Any = ctypes.PYFUNCTYPE(None, *[ctypes.py_object] * 3)(("PyErr_SetInterrupt", ctypes.pythonapi))
+_TRACER = ctypes.PYFUNCTYPE(None, *[ctypes.py_object] * 3)  # a C function that gives no heed to its arguments
+arrive: Any = _TRACER(("PyErr_SetInterrupt", ctypes.pythonapi))
+ignore: Any = _TRACER(("Py_GetRecursionLimit", ctypes.pythonapi))
 
 
 class CtrlC:
@@ -61,11 +63,18 @@ class CtrlC:
         return self._bytecode
 
     def _bytecode(self, frame: FrameType, event: str, arg: object) -> Any:
-        if event == "opcode":
-            self._left -= 1
-            if self._left == 0:
-                return arrive
-        return self._bytecode
+        if event != "opcode":
+            return self._bytecode
+        self._left -= 1
+        if self._left:
+            return self._bytecode
+        # From here on no Python code may trace: the interrupt would land in it.
+        sys.settrace(ignore)
+        caller = frame.f_back
+        while caller is not None:
+            caller.f_trace = None
+            caller = caller.f_back
+        return arrive
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         sys.settrace(None)
@@ -76,10 +85,14 @@ class CtrlC:
 
 
 class Others:
-    """Two threads and an event loop that write meanwhile. They must notice nothing."""
+    """Two threads and an event loop that write meanwhile. They must notice nothing.
 
-    def __init__(self, trail: everstep.Trail) -> None:
+    With a pause between their steps it is mostly the main thread that leads, and commits for them.
+    """
+
+    def __init__(self, trail: everstep.Trail, pause: float = 0.0) -> None:
         self._trail = trail
+        self._pause = pause
         self.stop = threading.Event()
         self.acks: list[tuple[str, int, str]] = []
         self.errors: list[str] = []
@@ -102,12 +115,14 @@ class Others:
         mine = self._trail.record(name)
         while not self.stop.is_set():
             self.note(mine.step("s", output=mine.seq, append_to="log"))
+            time.sleep(self._pause)
 
     async def _awaited(self, name: str) -> None:
         mine = await everstep.AsyncTrail(self._trail).record(name)
         while not self.stop.is_set():
             for step in await asyncio.gather(*(mine.step("s", output=n, append_to="log") for n in range(3))):
                 self.note(step)
+            await asyncio.sleep(self._pause)
 
     def note(self, step: everstep.StepRecord) -> None:
         self.acks.append((step.run_id, step.seq, step.hash.hex()))
@@ -128,20 +143,20 @@ def works(run: everstep.Recorder, name: str, number: int) -> Callable[[], everst
 
 
 def stepping(path: str, files: set[str | None], first: int, stride: int) -> None:
-    """Interrupt one step after another, each a little further in its work, until none is interrupted any more."""
+    """Interrupt one step after another, each a little further in its work, to the end of the longest."""
     trail = everstep.open(path)
-    others, ctrl_c, run = Others(trail), CtrlC(files), trail.record("main")
-    interrupts, whole, position = 0, 0, first
-    while whole < 5:  # further in than all the work goes, five times: also where it had to wait or to make a keyframe
-        step = ctrl_c.at(position, works(run, f"at {position}", position))
+    ctrl_c, run, longest = CtrlC(files), trail.record("main"), 0
+    for number in range(8):
+        ctrl_c.at(0, works(run, f"warm {number}", number))
+        longest = max(longest, ctrl_c.positions)
+    others, interrupts = Others(trail, 0.002), 0
+    for position in range(first, longest + stride, stride):
+        step = ctrl_c.at(position, works(run, f"at {position}", position // stride))
         if step is None:
             interrupts += 1
-            whole = 0
         else:
-            whole += 1
             others.note(step)
         others.note(run.step(f"after {position}", append={"log": [f"after {position}"]}))
-        position += stride
     hung = others.end()
     run.release()
     trail.close()

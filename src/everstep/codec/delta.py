@@ -41,8 +41,8 @@ def apply(state: dict[str, Any], ops: Iterable[Op], *, lists: frozenset[type] = 
     state that may not be lost is copied first. `lists` names the types that stand for lists.
     """
     for op in ops:
-        if type(op) is not list or not op or type(op[0]) is not int or _LENGTHS.get(op[0]) != len(op):
-            raise StateError("state", "an operation is malformed")
+        if type(op) is not list or not op or _LENGTHS.get(op[0]) != len(op):
+            well_formed(op)
         code, path = op[0], op[1]
         # Most operations name a top-level key.
         holder, key = (state, path) if type(path) is str else _holder(state, path, lists)
@@ -54,6 +54,14 @@ def apply(state: dict[str, Any], ops: Iterable[Op], *, lists: frozenset[type] = 
             _append(holder, key, op[2], path, lists)
         else:
             _splice(_child(holder, key, path, lists), op, lists)
+
+
+def well_formed(op: Any) -> Op:
+    """The operation as a list. Raises StateError if it has no known code, or not the parts that its code asks for."""
+    parts = list(op) if isinstance(op, list | tuple) else []
+    if not parts or type(parts[0]) is not int or _LENGTHS.get(parts[0]) != len(parts):
+        raise StateError("state", f"an operation is malformed ({op!r:.80})")
+    return parts
 
 
 def path_text(path: Any) -> str:

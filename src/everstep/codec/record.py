@@ -235,7 +235,9 @@ class StepRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything it holds, under the names used here."""
-        fields = [name for name, kind in vars(StepRecord).items() if isinstance(kind, property) and name not in _ALIASES]
+        fields = [
+            name for name, kind in vars(StepRecord).items() if isinstance(kind, property) and name not in _ALIASES
+        ]
         return {name: self._field(name) for name in fields}
 
     def _field(self, name: str) -> Any:
@@ -250,9 +252,9 @@ _ALIASES = frozenset({"workflow_id", "node_name", "created_at", "child_workflow_
 
 def with_output(op: list[Any], output: Any) -> list[Any]:
     """An op without a value of its own carries the step's output: nothing is stored twice."""
-    if len(op) == 2 and op[0] == SET:  # noqa: PLR2004 - a SET is [SET, path, value]
+    if len(op) == 2 and op[0] == SET:
         return [SET, op[1], output]
-    if len(op) == 2 and op[0] == APPEND:  # noqa: PLR2004 - as above; an appended output is one item
+    if len(op) == 2 and op[0] == APPEND:
         return [APPEND, op[1], [output]]
     return op
 

@@ -9,7 +9,6 @@ bytes, where every string lies in one piece. Only what they find suspicious is t
 
 from __future__ import annotations
 
-import contextlib
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -112,11 +111,14 @@ class Gate:
 
     def both(self, first: Any, second: Any) -> tuple[bytes, bytes]:
         """`gate` for two values, clean ones at the price of little more than one: their bytes are searched together."""
-        with contextlib.suppress(UnstorableError):  # `gate` raises it again, without secrets
-            (head, seen), (tail, also_seen) = scan_encode(first, self._names), scan_encode(second, self._names)
-            if not (seen or also_seen or self._suspicious(head + tail)):
-                return head, tail
-        return self.gate(first), self.gate(second)
+        try:
+            head, seen = scan_encode(first, self._names)
+            tail, also_seen = scan_encode(second, self._names)
+        except UnstorableError:
+            seen = also_seen = True  # `gate` raises it again, without secrets
+        if seen or also_seen or self._suspicious(head + tail):
+            return self.gate(first), self.gate(second)
+        return head, tail
 
     def text(self, text: str) -> str:
         """The text without its secrets: for names, ids, tags and messages."""

@@ -202,7 +202,9 @@ class MemoryStore:
             self._check_open()
             runs = [self._find(run_id)] if run_id is not None else sorted(self._runs.values(), key=lambda run: -run.key)
             own = run_id is None
-            found = [(run.new.id, entry) for run in runs for entry in _backwards(run, own_only=own) if entry.kind == kind]
+            found = [
+                (run.new.id, entry) for run in runs for entry in _backwards(run, own_only=own) if entry.kind == kind
+            ]
             return found[:limit]
 
     def search(self, words: str, limit: int) -> list[tuple[str, Entry]]:
@@ -297,9 +299,9 @@ class MemoryStore:
         forked_from, fork_seq = new.fork or (None, None)
         errors = sum(entry.status == failed for entry in _backwards(run, own_only=True))
         return RunRow(
-            run.key, new.id, run.root, new.workflow, run.status, run.owner, run.lease, run.epoch, run.seq, run.hash, run.base,
-            new.created, run.ended, new.parent, forked_from, fork_seq, new.retry_of, new.retry_index, dict(new.tags),
-            errors, self._generation,
+            run.key, new.id, run.root, new.workflow, run.status, run.owner, run.lease, run.epoch, run.seq, run.hash,
+            run.base, new.created, run.ended, new.parent, forked_from, fork_seq, new.retry_of, new.retry_index,
+            dict(new.tags), errors, self._generation,
         )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import apsw
 
@@ -11,7 +12,7 @@ from everstep.codec.blobs import checked
 from everstep.codec.chain import Entry
 from everstep.errors import DamagedError, PrunedError, StepNotFoundError
 from everstep.store import rows
-from everstep.store.base import Keyframe
+from everstep.store.base import Keyframe, RunRow
 from everstep.store.rows import StoredRun
 from everstep.store.search import SearchIndex
 
@@ -22,6 +23,14 @@ with recursive walk(id, seq) as (
   select ?1, ?2 union all select step.prev, walk.seq - 1 from walk join step on step.id = walk.id where walk.seq > ?3)
 select {columns} from walk cross join step on step.id = walk.id where walk.seq <= ?4
 """
+_NEXT_KEYFRAME = (
+    "select seq, row from keyframe where run = ? and seq between ? and ? and row is not null order by seq limit 1"
+)
+# One without a row is the base of a pruned run, and that run's (?4) alone: its forks may have erased what it tells.
+_LAST_KEYFRAME = (
+    "select seq, hash, data, seal from keyframe "
+    "where run = ?1 and seq between ?2 and ?3 and (row is not null or run = ?4) order by seq desc limit 1"
+)
 _WALK_ROWS = _WALK.format(columns=_ROW)
 _WALK_IDS = _WALK.format(columns="step.id, step.seq, step.hash")
 
@@ -31,12 +40,9 @@ def entries(connection: apsw.Connection, run_id: str, first: int, last: int) -> 
     run = rows.find_run(connection, run_id)
     if first > last:
         return []
-    if last > run.row.seq or first < 0:
-        raise StepNotFoundError(run_id, last if first >= 0 else first, run.row.seq)
-    if first < run.row.base:
-        raise PrunedError(run_id, first, run.row.base)
+    require(run.row, last if last > run.row.seq and first >= 0 else first)
     mark, row = anchor(connection, run, last)
-    found = connection.execute(_WALK_ROWS, (row, mark, first, last)).fetchall()
+    found = rows.ask(connection, _WALK_ROWS, (row, mark, first, last))
     found.reverse()
     make = Entry._make
     result = [make(columns) for columns in found]
@@ -46,6 +52,14 @@ def entries(connection: apsw.Connection, run_id: str, first: int, last: int) -> 
     return result
 
 
+def require(run: RunRow, seq: int) -> None:
+    """See that a run has a step. Raises StepNotFoundError or PrunedError."""
+    if not 0 <= seq <= run.seq:
+        raise StepNotFoundError(run.id, seq, run.seq)
+    if seq < run.base:
+        raise PrunedError(run.id, seq, run.base)
+
+
 def anchor(connection: apsw.Connection, run: StoredRun, last: int) -> tuple[int, int | None]:
     """A known row of the run's history at or shortly above `last`: its seq and row id."""
     best, row = run.row.seq, run.head
@@ -53,10 +67,11 @@ def anchor(connection: apsw.Connection, run: StoredRun, last: int) -> tuple[int,
         if part.last < last:
             break
         best, row = part.last, part.row
-        mark = connection.execute(
-            "select seq, row from keyframe where run = ? and seq between ? and ? and row is not null order by seq limit 1",
+        mark = rows.ask(
+            connection,
+            _NEXT_KEYFRAME,
             (part.run.row.key, last, part.last),
-        ).fetchall()
+        )
         if mark:
             best, row = mark[0]
     return best, row
@@ -65,7 +80,7 @@ def anchor(connection: apsw.Connection, run: StoredRun, last: int) -> tuple[int,
 def locate(connection: apsw.Connection, run: StoredRun, seq: int) -> tuple[int, bytes]:
     """The row id and hash of one step."""
     mark, row = anchor(connection, run, seq)
-    found = connection.execute(_WALK_IDS, (row, mark, seq, seq)).fetchall()
+    found = rows.ask(connection, _WALK_IDS, (row, mark, seq, seq))
     if not found or found[0][1] != seq:
         raise DamagedError("a step's row is missing", run_id=run.row.id, seq=seq)
     return found[0][0], found[0][2]
@@ -74,30 +89,31 @@ def locate(connection: apsw.Connection, run: StoredRun, seq: int) -> tuple[int, 
 def row_ids(connection: apsw.Connection, run: StoredRun, first: int, last: int) -> list[int]:
     """The row ids of steps `first` to `last` that are there, lowest first."""
     mark, row = anchor(connection, run, last)
-    found = connection.execute(_WALK_IDS, (row, mark, first, last)).fetchall()
+    found = rows.ask(connection, _WALK_IDS, (row, mark, first, last))
     return [columns[0] for columns in reversed(found)]
 
 
 def keyframe(connection: apsw.Connection, run_id: str, at: int) -> Keyframe | None:
     """The newest keyframe of the run's history at or below `at`. Raises DamagedError with its seq if it was changed."""
     run = rows.find_run(connection, run_id)
+    best: tuple[Any, ...] | None = None
     for part in rows.history(connection, run):
         key = part.run.row.key
-        found = connection.execute(
-            "select seq, hash, data, seal from keyframe where run = ? and seq between ? and ? order by seq desc limit 1",
-            (key, run.row.base - 1, min(at, part.last)),
-        ).fetchall()
-        if found:
-            seq, link, data, seal = found[0]
-            if rows.keyframe_seal(key, seq, link, data) != seal:
-                raise DamagedError("a keyframe was changed", run_id=run_id, seq=seq)
-            return Keyframe(seq, link, data, {})
-    return None
+        within = (key, run.row.base - 1, min(at, part.last), run.row.key)
+        for found in rows.ask(connection, _LAST_KEYFRAME, within):
+            if best is None or found[0] > best[1]:  # the base of a pruned fork may be older than what it shares
+                best = (key, *found)
+    if best is None:
+        return None
+    key, seq, link, data, seal = best
+    if rows.keyframe_seal(key, seq, link, data) != seal:
+        raise DamagedError("a keyframe was changed", run_id=run_id, seq=seq)
+    return Keyframe(seq, link, data, {})
 
 
 def blob(connection: apsw.Connection, blob_id: bytes) -> bytes:
     """A piece by its id."""
-    found = connection.execute("select data from blob where id = ?", (blob_id,)).fetchall()
+    found = rows.ask(connection, "select data from blob where id = ?", (blob_id,))
     if not found:
         raise DamagedError(f"the stored piece {blob_id.hex()} is missing")
     data: bytes = found[0][0]
@@ -112,7 +128,7 @@ def search(
     make = Entry._make
     new = connection.execute(f"select id, {_ROW} from step where id > ? and run > 0 order by id", (since,))  # noqa: S608 - constant
     index.add(((columns[0], make(columns[1:])) for columns in new), since, generation)
-    sql = f"select run.id, {_ROW} from step join run on run.key = step.run where step.id = ? and run.id is not null"  # noqa: S608 - constant
+    sql = f"select run.id, {_ROW} from step join run on run.key = step.run where step.id = ? and run.id is not null and step.seq >= run.base"  # noqa: S608 - constant
     found: list[tuple[str, Entry]] = []
     for row in index.find(words):
         found += [(columns[0], make(columns[1:])) for columns in connection.execute(sql, (row,))]
@@ -123,8 +139,8 @@ def search(
 
 def inspect(connection: apsw.Connection) -> Iterator[str]:
     """What does not add up between the tables: rows without a run, too few or too many of them, changed pieces."""
-    counted = dict(connection.execute("select run, count(*) from step where run > 0 group by run").fetchall())
-    for key, run_id, seq, swept in connection.execute("select key, id, seq, swept from run").fetchall():
+    counted = dict(rows.ask(connection, "select run, count(*) from step where run > 0 group by run"))
+    for key, run_id, seq, swept in rows.ask(connection, "select key, id, seq, swept from run"):
         rows_there, expected = counted.pop(key, 0), seq + 1 - swept
         if rows_there != expected:
             yield f"run {run_id or key!r} should have {expected} rows of its own and has {rows_there}"
@@ -141,7 +157,7 @@ def marked(connection: apsw.Connection, run_id: str | None, kind: int, limit: in
     """Rows of a kind that has its own index, newest first."""
     make = Entry._make
     if run_id is None:
-        sql = f"select run.id, {_ROW} from step join run on run.key = step.run where kind = ? and run.id is not null order by step.id desc limit ?"  # noqa: S608, E501 - constants
+        sql = f"select run.id, {_ROW} from step join run on run.key = step.run where kind = ? and run.id is not null and step.seq >= run.base order by step.id desc limit ?"  # noqa: S608, E501 - constants
         return [(columns[0], make(columns[1:])) for columns in connection.execute(sql, (kind, limit))]
     run = rows.find_run(connection, run_id)
     result: list[tuple[str, Entry]] = []

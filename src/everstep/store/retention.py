@@ -19,13 +19,15 @@ from everstep.store import reading, rows
 from everstep.store.base import Counts, Keyframe
 from everstep.store.rows import StoredRun
 
+_BLANK = "update step set run = 0, prev = null, meta = x'', data = x'' where id = ?"
+_UNSHARED = "not exists(select 1 from run as child where child.fork_key = run.key)"
 _ROWS_AT_ONCE = 2_000
 _PAGES_AT_ONCE = 2_000
 
 
 def generation(connection: apsw.Connection) -> int:
     """Rises whenever pieces were removed: a keyframe built on what was read before must not be kept."""
-    value: int = connection.execute("select value from fact where name = 'generation'").fetchall()[0][0]
+    value: int = rows.ask(connection, "select value from fact where name = 'generation'")[0][0]
     return value
 
 
@@ -61,85 +63,120 @@ def raise_base(connection: apsw.Connection, run_id: str, base: Keyframe, since: 
         raise StepNotFoundError(run_id, base.seq + 1, run.seq)
     if base.seq < run.base:
         raise PrunedError(run_id, base.seq, run.base)
-    put_keyframe(connection, run.key, base, None)
+    # One that stood there before is in the forks' history too, and stays so.
+    stood = rows.ask(connection, "select row from keyframe where run = ? and seq = ?", (run.key, base.seq))
+    put_keyframe(connection, run.key, base, stood[0][0] if stood else None)
     connection.execute("update run set base = ? where key = ?", (base.seq + 1, run.key))
-    connection.execute("delete from keyframe where run = ? and seq < ?", (run.key, _keyframes_from(connection, run.key, base.seq)))
     _next_generation(connection)
     rows.reseal(connection, run.key)
     return True
 
 
-def _keyframes_from(connection: apsw.Connection, key: int, base: int) -> int:
-    """From which seq a run's keyframes serve: its own base, or a fork's that still shares its rows."""
-    needed = _needed(connection, key, None)
-    return base if needed is None else min(base, needed - 1)
-
-
 def erase(connection: apsw.Connection, run_id: str, entries: Sequence[Entry]) -> None:
     """Put erased rows in place, and drop every keyframe that was made after them, in the run and in its forks."""
     run = rows.find_run(connection, run_id)
+    if not entries:
+        return
     for entry in entries:
+        reading.require(run.row, entry.seq)
         row, _ = reading.locate(connection, run, entry.seq)
         connection.execute("update step set meta = ?, data = ? where id = ?", (entry.meta, entry.data, row))
         connection.execute("delete from ref where row = ?", (row,))
-    _forget_keyframes(connection, run.row.key, min(entry.seq for entry in entries))
-    for part in rows.history(connection, run)[1:]:
-        _forget_keyframes(connection, part.run.row.key, min(entry.seq for entry in entries))
+    first = min(entry.seq for entry in entries)
+    for part in rows.history(connection, run):
+        if part.last >= first:
+            _forget_keyframes(connection, part.run.row.key, first)
     _next_generation(connection)
 
 
 def _forget_keyframes(connection: apsw.Connection, key: int, first: int) -> None:
-    connection.execute("delete from keyframe where run = ? and seq >= ? and row is not null", (key, first))
-    children = connection.execute("select key, fork_seq from run where fork_key = ?", (key,)).fetchall()
-    for child, fork_seq in children:
+    connection.execute(
+        "delete from keyframe where run = ?1 and seq >= ?2 and seq >= (select base from run where key = ?1)",
+        (key, first),
+    )
+    # What is left there is the base of a pruned run, which cannot do without it; no fork may look at it any more.
+    connection.execute("update keyframe set row = null where run = ? and seq >= ?", (key, first))
+    for child, fork_seq in rows.ask(connection, "select key, fork_seq from run where fork_key = ?", (key,)):
         if fork_seq >= first:
             _forget_keyframes(connection, child, first)
 
 
-def _needed(connection: apsw.Connection, key: int, last: int | None) -> int | None:
-    """The lowest seq of a run's rows up to `last` that one of its forks still reads; None when none does."""
-    lowest: int | None = None
-    children = connection.execute("select key, id, base, fork_seq from run where fork_key = ?", (key,)).fetchall()
+def _shared(connection: apsw.Connection, key: int, last: int) -> range:
+    """The seqs between which a run's rows up to `last` are still read by one of its forks; empty when none is."""
+    spans: list[range] = []
+    children = rows.ask(connection, "select key, id, base, fork_seq from run where fork_key = ?", (key,))
     for child, run_id, base, fork_seq in children:
-        shared = fork_seq if last is None else min(last, fork_seq)
-        wants = [base] if run_id is not None and base <= shared else []
-        deeper = _needed(connection, child, shared)
-        wants += [deeper] if deeper is not None else []
-        lowest = min([*wants, *([lowest] if lowest is not None else [])], default=None)
-    return lowest
+        end = min(last, fork_seq)
+        if run_id is not None:
+            spans.append(range(base, end + 1))
+        spans.append(_shared(connection, child, end))
+    spans = [span for span in spans if span]
+    return range(min(span.start for span in spans), max(span.stop for span in spans)) if spans else range(0)
 
 
-def _sweep_target(connection: apsw.Connection, run: StoredRun) -> int:
-    """How far a run's own rows can go: everything below this seq is read by nobody."""
+def _oldest(run: StoredRun, shared: range) -> int:
+    """From which seq on a run's rows are read by somebody."""
     own = run.row.base if run.row.id is not None else run.row.seq + 1
-    needed = _needed(connection, run.row.key, None)
-    return own if needed is None else min(own, needed)
+    return min(own, shared.start) if shared else own
 
 
 def sweep_rows(connection: apsw.Connection) -> Counts:
     """Remove up to a couple of thousand rows that nobody reads."""
-    candidates = connection.execute("select key from run where (id is null or base > swept) and swept <= seq").fetchall()
+    candidates = rows.ask(connection, "select key from run where (id is null or base > swept) and swept <= seq")
     for (key,) in candidates:
         run = rows.run_by_key(connection, key)
-        target = min(_sweep_target(connection, run), run.swept + _ROWS_AT_ONCE)
-        if target <= run.swept:
-            continue
-        ids = reading.row_ids(connection, run, run.swept, target - 1)
-        newest = connection.execute("select max(id) from step").fetchall()[0][0]
-        # The newest row of all stays as a blank: row ids then never come again, and nothing mistakes a new for an old.
-        connection.executemany("delete from step where id = ?", [(row,) for row in ids if row != newest])
-        connection.execute("update step set run = 0, prev = null, meta = x'', data = x'' where id = ? and run = ?", (newest, key))
-        connection.executemany("delete from ref where row = ?", [(row,) for row in ids])
-        connection.execute("update run set swept = ? where key = ?", (target, key))
-        return Counts(0, len(ids), 0, 0)
+        shared = _shared(connection, key, run.row.seq)
+        target = min(_oldest(run, shared), run.swept + _ROWS_AT_ONCE)
+        if target > run.swept:
+            removed = _remove_rows(connection, run, run.swept, target - 1)
+            connection.execute("update run set swept = ? where key = ?", (target, key))
+            return Counts(0, removed, 0, 0)
+        if run.row.id is None and shared.stop <= run.row.seq:
+            return _cut(connection, run, max(shared.stop, run.swept, run.row.seq + 1 - _ROWS_AT_ONCE) - 1)
     return Counts(0, 0, 0, 0)
+
+
+def _cut(connection: apsw.Connection, run: StoredRun, last: int) -> Counts:
+    """Shorten a dropped run to what its forks share of it."""
+    row, link = reading.locate(connection, run, last)
+    removed = _remove_rows(connection, run, last + 1, run.row.seq)
+    connection.execute("delete from keyframe where run = ? and seq > ?", (run.row.key, last))
+    keyframes = connection.changes()
+    connection.execute("update run set seq = ?, hash = ?, head = ? where key = ?", (last, link, row, run.row.key))
+    return Counts(0, removed, keyframes, 0)
+
+
+def _remove_rows(connection: apsw.Connection, run: StoredRun, first: int, last: int) -> int:
+    ids = reading.row_ids(connection, run, first, last)
+    newest = rows.ask(connection, "select max(id) from step")[0][0]
+    # The newest row of all stays as a blank: row ids then never come again, and nothing mistakes a new for an old.
+    connection.executemany("delete from step where id = ?", [(row,) for row in ids if row != newest])
+    connection.executemany("delete from ref where row = ?", [(row,) for row in ids])
+    if newest in ids:
+        connection.execute(_BLANK, (newest,))
+    return len(ids)
+
+
+def sweep_keyframes(connection: apsw.Connection) -> Counts:
+    """Remove keyframes that stand below all that is read of their run."""
+    removed = 0
+    for (key,) in rows.ask(
+        connection,
+        "select distinct key from run join keyframe on keyframe.run = key where id is null or keyframe.seq < base - 1",
+    ):
+        run = rows.run_by_key(connection, key)
+        oldest = _oldest(run, _shared(connection, key, run.row.seq))
+        connection.execute("delete from keyframe where run = ? and seq < ?", (key, oldest - 1))
+        removed += connection.changes()
+    return Counts(0, 0, removed, 0)
 
 
 def sweep_runs(connection: apsw.Connection) -> Counts:
     """Remove dropped runs that no fork shares, with their keyframes."""
-    gone = connection.execute(
-        "select key from run where id is null and swept > seq and not exists(select 1 from run as child where child.fork_key = run.key)"
-    ).fetchall()
+    gone = rows.ask(
+        connection,
+        f"select key from run where id is null and swept > seq and {_UNSHARED}",  # noqa: S608 - a constant
+    )
     frames = 0
     for (key,) in gone:
         connection.execute("delete from keyframe where run = ?", (key,))
@@ -151,7 +188,7 @@ def sweep_runs(connection: apsw.Connection) -> Counts:
 def sweep_blobs(connection: apsw.Connection) -> Counts:
     """Remove pieces that no keyframe and no row refers to. Marked and removed in one transaction."""
     live = {row[0] for row in connection.execute("select blob from ref")}
-    for (data,) in connection.execute("select data from keyframe").fetchall():
+    for (data,) in rows.ask(connection, "select data from keyframe"):
         live.update(refs(frame.unpack(data), lambda piece: frame.unpack(reading.blob(connection, piece))))
     dead = [row for row in connection.execute("select id from blob") if row[0] not in live]
     if dead:
@@ -162,9 +199,9 @@ def sweep_blobs(connection: apsw.Connection) -> Counts:
 
 def give_back(connection: apsw.Connection) -> int:
     """Return some free pages to the file system; how many are left."""
-    connection.execute(f"pragma incremental_vacuum({_PAGES_AT_ONCE})").fetchall()
+    rows.ask(connection, f"pragma incremental_vacuum({_PAGES_AT_ONCE})")
     left: int = connection.pragma("freelist_count")
     return left
 
 
-SWEEPS = (sweep_rows, sweep_runs, sweep_blobs)
+SWEEPS = (sweep_rows, sweep_keyframes, sweep_runs, sweep_blobs)

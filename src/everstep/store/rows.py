@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -15,14 +15,20 @@ from everstep.store.base import ANY, RunQuery, RunRow
 
 # In the order of RunRow, but for `errors`, which is counted, and with what only this store needs at the end.
 COLUMNS = (
-    "key, id, root, workflow, status, owner, lease, epoch, seq, hash, base, created, ended, parent, forked_from, fork_seq, "
-    "retry_of, retry_index, tags, (select count(*) from step where run = run.key and status = 2), "
+    "key, id, root, workflow, status, owner, lease, epoch, seq, hash, base, created, ended, parent, forked_from, "
+    "fork_seq, retry_of, retry_index, tags, "
+    "(select count(*) from step where run = run.key and status = 2 and seq >= run.base), "
     "(select value from fact where name = 'generation'), fork_key, fork_row, swept, head, seal"
 )
 _ID, _LEASE, _SEQ, _HASH, _TAGS = 1, 6, 8, 9, 18
 _ERRORS, _GENERATION, _FORK_KEY, _FORK_ROW, _SWEPT, _HEAD, _SEAL = range(19, 26)
 # Not under the seal: what every append moves (the step row itself vouches for it), and what is counted.
 _MOVING = frozenset({_LEASE, _SEQ, _HASH, _ERRORS, _GENERATION, _SWEPT, _HEAD, _SEAL})
+
+
+def ask(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """All rows that a query gives."""
+    return connection.execute(sql, values).fetchall()
 
 
 class StoredRun:
@@ -49,23 +55,23 @@ def seal_of(columns: tuple[Any, ...]) -> bytes:
 
 def reseal(connection: apsw.Connection, key: int) -> None:
     """Seal a run row again after changing it, in the same transaction."""
-    columns = connection.execute(f"select {COLUMNS} from run where key = ?", (key,)).fetchall()[0]  # noqa: S608 - constant
+    columns = ask(connection, f"select {COLUMNS} from run where key = ?", (key,))[0]  # noqa: S608 - constant
     connection.execute("update run set seal = ? where key = ?", (seal_of(columns), key))
 
 
 def find_run(connection: apsw.Connection, run_id: str) -> StoredRun:
     """The run with this id. Raises RunNotFoundError with the ids that look like it."""
-    found = connection.execute(f"select {COLUMNS} from run where id = ?", (run_id,)).fetchall()  # noqa: S608 - constant
+    found = ask(connection, f"select {COLUMNS} from run where id = ?", (run_id,))  # noqa: S608 - constant
     if not found:
         pattern = "%" + run_id[:64].replace("%", "").replace("_", "")[:8] + "%"
-        near = connection.execute("select id from run where id like ? order by key desc limit 3", (pattern,)).fetchall()
+        near = ask(connection, "select id from run where id like ? order by key desc limit 3", (pattern,))
         raise RunNotFoundError(run_id, tuple(row[0] for row in near))
     return StoredRun(found[0])
 
 
 def run_by_key(connection: apsw.Connection, key: int) -> StoredRun:
     """A run by its row id: also one that was dropped and lives on in its forks."""
-    found = connection.execute(f"select {COLUMNS} from run where key = ?", (key,)).fetchall()  # noqa: S608 - constant
+    found = ask(connection, f"select {COLUMNS} from run where key = ?", (key,))  # noqa: S608 - constant
     if not found:
         raise DamagedError(f"the row of run number {key} is missing")
     return StoredRun(found[0])

@@ -29,12 +29,14 @@ APPLICATION_ID = 0x65765374  # "evSt": tells a trail from any other SQLite file
 BUSY_SECONDS = 10.0
 _FIXED = (3, 51, 3)
 _BACKPORTS = {(3, 44): 6, (3, 50): 7}
-_NETWORK = re.compile(r"nfs\d?|cifs|smb\d?|smbfs|afs|9p|ceph|lustre|glusterfs|fuse\.(sshfs|glusterfs|s3fs|rclone|gcsfuse)")
+_NETWORK = re.compile(
+    r"nfs\d?|cifs|smb\d?|smbfs|afs|9p|ceph|lustre|glusterfs|fuse\.(sshfs|glusterfs|s3fs|rclone|gcsfuse)"
+)
 
 _V1 = f"""
 create table run(
-  key integer primary key autoincrement, id text unique, root text not null, workflow text not null, status integer not null,
-  owner text, lease real not null, epoch integer not null,
+  key integer primary key autoincrement, id text unique, root text not null, workflow text not null,
+  status integer not null, owner text, lease real not null, epoch integer not null,
   head integer, seq integer not null, hash blob not null, base integer not null,
   created integer not null, ended integer, parent text, fork_key integer, fork_row integer,
   forked_from text, fork_seq integer, swept integer not null,
@@ -150,9 +152,9 @@ def _identify(connection: apsw.Connection, path: str) -> int:
 
 def check_library(version: str) -> None:
     """Refuse a SQLite that can corrupt a WAL file."""
-    numbers = tuple(int(part) for part in version.split(".")[:3])
-    backport = _BACKPORTS.get(numbers[:2])
-    if numbers < _FIXED and not (backport is not None and numbers[2] >= backport):
+    major, minor, patch, *_ = (int(part) for part in f"{version}.0.0".split("."))
+    backport = _BACKPORTS.get((major, minor))
+    if (major, minor, patch) < _FIXED and not (backport is not None and patch >= backport):
         raise OldSqliteError(version)
 
 
@@ -213,7 +215,7 @@ def translated(where: str) -> Iterator[None]:
         raise translate(error, where) from error
 
 
-def translate(error: apsw.Error, where: str) -> EverstepError:
+def translate(error: apsw.Error, where: str) -> EverstepError:  # noqa: PLR0911 - a table, one row each
     """The typed error for what SQLite said."""
     match error:
         case apsw.FullError():

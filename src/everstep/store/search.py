@@ -36,8 +36,8 @@ class SearchIndex:
 
     def seen(self, generation: int) -> int:
         """The newest row that is in the index; 0 when it was made before something was taken out of the log."""
-        found = self._connection.execute("select row, generation from seen").fetchall()
-        return found[0][0] if found and found[0][1] == generation else 0
+        found: list[tuple[Any, ...]] = self._connection.execute("select row, generation from seen").fetchall()
+        return int(found[0][0]) if found and found[0][1] == generation else 0
 
     def add(self, rows: Iterable[tuple[int, Entry]], since: int, generation: int) -> None:
         """Take in the rows after `since`, all or none of them."""
@@ -56,10 +56,13 @@ class SearchIndex:
         """Row ids that hold all the words, best first."""
         query = _query(words)
         if query:
-            for (row,) in self._connection.execute("select rowid from words where words match ? order by rank", (query,)):
+            for (row,) in self._connection.execute(
+                "select rowid from words where words match ? order by rank", (query,)
+            ):
                 yield row
 
     def close(self) -> None:
+        """Let go of the file."""
         self._connection.close()
 
 

@@ -21,13 +21,11 @@ from everstep.errors import (
     DamagedError,
     EverstepError,
     OwnedError,
-    PrunedError,
     ReadOnlyError,
     RunExistsError,
     StaleWriterError,
-    StepNotFoundError,
 )
-from everstep.model import STATUS_NUMBER, STATUSES, FINISHED, Status
+from everstep.model import FINISHED, STATUS_NUMBER, STATUSES, Status
 from everstep.store import reading, retention, rows, schema
 from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow
 from everstep.store.commit import GroupCommit, Job
@@ -37,13 +35,16 @@ from everstep.store.search import SearchIndex
 
 T = TypeVar("T")
 
-_COLUMNS = "insert into step(run, seq, kind, status, name, started, duration, hash, meta, data, prev) values(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-_INSERT_FIRST = _COLUMNS + "(select head from run where key = ?1))"
-_INSERT_NEXT = _COLUMNS + "last_insert_rowid())"
-_ADVANCE = (
-    "update run set head = last_insert_rowid(), seq = ?, hash = ?, lease = ? where key = ? and hash = ? and epoch = ?"
+_INSERT = (
+    "insert into step(run, seq, kind, status, name, started, duration, hash, meta, data, prev) "
+    "values(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {prev})"
 )
-_BEFORE = "select before.id, before.seq, before.hash from step join step as before on before.id = step.prev where step.id = ?"
+_INSERT_FIRST = _INSERT.format(prev="(select head from run where key = ?1)")
+_INSERT_NEXT = _INSERT.format(prev="last_insert_rowid()")
+_ADVANCE = "update run set head = last_insert_rowid(), seq = ?, hash = ?, lease = max(lease, ?) where key = ? and hash = ? and epoch = ?"
+_BEFORE = (
+    "select before.id, before.seq, before.hash from step join step as before on before.id = step.prev where step.id = ?"
+)
 _open_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
 
 
@@ -118,19 +119,21 @@ class SqliteStore:
             flock(self._lock_file, LOCK_UN)
 
     def _writing(self) -> apsw.Connection:
-        if self._closed:
-            raise ClosedError(self.where)
+        self._check_open()
         if self._writer is None:  # after a fork
             self._writer = schema.connect(self.where, read_only=False)
             self._lock_file = open_lock(self.where + "-lock")
         return self._writer
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(self.where)
+
     # Reading: any thread, each on a connection of its own while it reads, in one snapshot.
 
     @contextlib.contextmanager
     def _snapshot(self) -> Iterator[apsw.Connection]:
-        if self._closed:
-            raise ClosedError(self.where)
+        self._check_open()
         with translated(self.where):
             try:
                 connection = self._readers.pop()
@@ -196,7 +199,7 @@ class SqliteStore:
             pass
         # On a connection of its own: the writer's is inside a transaction whenever somebody leads.
         with translated(self.where), contextlib.closing(schema.connect(self.where, read_only=False)) as connection:
-            connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+            rows.ask(connection, "pragma wal_checkpoint(truncate)")
         return total
 
     def search(self, words: str, limit: int) -> list[tuple[str, Entry]]:
@@ -275,12 +278,14 @@ def _append(connection: apsw.Connection, append: Append, execute: Callable[..., 
 def _explain(connection: apsw.Connection, append: Append) -> None:
     """Why an append did not fit: nothing if its rows are there already (it was sent again), else a typed error."""
     claim, last = append.claim, append.entries[-1]
-    found = connection.execute("select seq, hash, epoch, head from run where key = ?", (claim.key,)).fetchall()
+    found = rows.ask(
+        connection, "select seq, hash, epoch, head, base from run where key = ? and id is not null", (claim.key,)
+    )
     if not found:
         raise ConflictError(claim.run_id, last.seq, -1)
-    seq, link, epoch, row = found[0]
-    while seq > last.seq:
-        before = connection.execute(_BEFORE, (row,)).fetchall()
+    seq, link, epoch, row, base = found[0]
+    while seq > last.seq >= base:
+        before = rows.ask(connection, _BEFORE, (row,))
         if not before:
             break
         row, seq, link = before[0]
@@ -307,7 +312,7 @@ def _keep(connection: apsw.Connection, claim: Claim, frame: Keyframe, row: int) 
 
 
 def _create(connection: apsw.Connection, new: NewRun) -> Claim:
-    known = connection.execute("select owner, epoch, key, seq, hash from run where id = ?", (new.id,)).fetchall()
+    known = rows.ask(connection, "select owner, epoch, key, seq, hash from run where id = ?", (new.id,))
     if known:
         owner, epoch, key, seq, link = known[0]
         if owner == new.owner and epoch == 1:  # sent again after an interrupt
@@ -315,12 +320,12 @@ def _create(connection: apsw.Connection, new: NewRun) -> Claim:
         raise RunExistsError(new.id)
     start = _fork_point(connection, new) if new.fork is not None else _Start(None, -1, genesis(new.id), None, 0, None)
     connection.execute(
-        "insert into run(id, root, workflow, status, owner, lease, epoch, head, seq, hash, base, swept, created, parent, "
-        "fork_key, fork_row, forked_from, fork_seq, retry_of, retry_index, tags, seal) "
+        "insert into run(id, root, workflow, status, owner, lease, epoch, head, seq, hash, base, swept, created, "
+        "parent, fork_key, fork_row, forked_from, fork_seq, retry_of, retry_index, tags, seal) "
         "values(?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, x'')",
-        (new.id, start.root or new.id, new.workflow, STATUS_NUMBER[Status.ACTIVE], new.owner, time.time() + new.lease, start.row, start.seq,
-         start.hash, start.base, start.seq + 1, new.created, new.parent, start.fork_key, start.row,
-         *(new.fork or (None, None)), new.retry_of, new.retry_index, ormsgpack.packb(new.tags)),
+        (new.id, start.root or new.id, new.workflow, STATUS_NUMBER[Status.ACTIVE], new.owner, time.time() + new.lease,
+         start.row, start.seq, start.hash, start.base, start.seq + 1, new.created, new.parent, start.fork_key,
+         start.row, *(new.fork or (None, None)), new.retry_of, new.retry_index, ormsgpack.packb(new.tags)),
     )  # fmt: skip
     key = connection.last_insert_rowid()
     connection.executemany("insert into tag values(?, ?, ?)", [(name, text, key) for name, text in new.tags.items()])
@@ -352,10 +357,7 @@ class _Start(NamedTuple):
 def _fork_point(connection: apsw.Connection, new: NewRun) -> _Start:
     source_id, seq = new.fork or ("", -1)
     source = rows.find_run(connection, source_id)
-    if not 0 <= seq <= source.row.seq:
-        raise StepNotFoundError(source_id, seq, source.row.seq)
-    if seq < source.row.base:
-        raise PrunedError(source_id, seq, source.row.base)
+    reading.require(source.row, seq)
     row, link = reading.locate(connection, source, seq)
     return _Start(row, seq, link, source.row.key, source.row.base, source.row.root)
 
@@ -367,7 +369,9 @@ def _claim(connection: apsw.Connection, run_id: str, owner: str, lease: float) -
         raise OwnedError(run_id, run.owner, run.lease - now)
     if run.owner != owner:  # the same owner asking again keeps its epoch
         epoch += 1
-    connection.execute("update run set owner = ?, lease = ?, epoch = ? where key = ?", (owner, now + lease, epoch, run.key))
+    connection.execute(
+        "update run set owner = ?, lease = ?, epoch = ? where key = ?", (owner, now + lease, epoch, run.key)
+    )
     rows.reseal(connection, run.key)
     return Claim(run_id, owner, epoch, run.seq, run.hash, run.key, retention.generation(connection))
 

@@ -17,10 +17,8 @@ from __future__ import annotations
 import pytest
 
 # Before they are imported, so that a failed assertion shows its values.
-pytest.register_assert_rewrite(
-    *(f"everstep.testing.{name}" for name in ("appending", "contract", "forks", "letting_go", "ownership", "reading")),
-    *(f"everstep.testing.{name}" for name in ("retention", "rows", "submitting")),
-)
+_MODULES = "appending contract dropping forks ownership pruning reading retention rows submitting"
+pytest.register_assert_rewrite(*(f"everstep.testing.{name}" for name in _MODULES.split()))
 
 from everstep.testing.contract import StoreContract  # noqa: E402 - after the rewriting above
 from everstep.testing.retention import RetentionContract  # noqa: E402 - as above

@@ -165,7 +165,10 @@ class Appending(Place):
             run = store.run("run")
             assert (run.status, run.ended) == (number, 12 if status in FINISHED else None)
             writer.write()
-            assert store.run("run")[:10] == run._replace(lease=store.run("run").lease, seq=run.seq + 1, hash=writer.claim.hash)[:10]
+            assert (
+                store.run("run")[:10]
+                == run._replace(lease=store.run("run").lease, seq=run.seq + 1, hash=writer.claim.hash)[:10]
+            )
             assert store.run("run").ended == run.ended
 
     def test_failed_rows_are_counted(self, store: Store) -> None:

@@ -33,10 +33,18 @@ class Ownership(Place):
 
     def test_a_new_run_keeps_what_is_said_of_it(self, store: Store) -> None:
         store.create(
-            new_run(workflow="flow", tags={"user": "ann"}, parent="above", retry_of="before", retry_index=2, created=NOON)
+            new_run(
+                workflow="flow", tags={"user": "ann"}, parent="above", retry_of="before", retry_index=2, created=NOON
+            )
         )
         run = store.run("run")
-        assert (run.id, run.root, run.workflow, run.tags, run.parent) == ("run", "run", "flow", {"user": "ann"}, "above")
+        assert (run.id, run.root, run.workflow, run.tags, run.parent) == (
+            "run",
+            "run",
+            "flow",
+            {"user": "ann"},
+            "above",
+        )
         assert (run.retry_of, run.retry_index, run.created) == ("before", 2, NOON)
         assert (run.status, run.ended, run.errors, run.base) == (STATUS_NUMBER[Status.ACTIVE], None, 0, 0)
         assert (run.forked_from, run.fork_seq) == (None, None)

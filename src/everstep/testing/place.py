@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Protocol
 
 import pytest
 
-from everstep.store.base import Store
+from everstep.store.base import Retains, Store
 
 
 class Place:
@@ -33,3 +34,7 @@ class Place:
         finally:
             if other is not store:
                 other.close()
+
+
+class RetainingStore(Store, Retains, Protocol):
+    """A store that can also let go of history."""

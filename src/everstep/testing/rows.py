@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 from everstep.codec import chain, frame
 from everstep.codec.blobs import blob_id
 from everstep.codec.chain import Entry
-from everstep.codec.extensions import BlobRef
 from everstep.codec.keyframe import FORMAT
 from everstep.codec.record import BLOBS
-from everstep.codec.values import encode
+from everstep.codec.values import BlobRef, encode
 from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
 from everstep.store.base import Append, Claim, Keyframe, NewRun, RunQuery, RunRow, Store
 
@@ -149,4 +148,3 @@ def together(calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
     """What each call gave or raised, when all were made at once from threads of their own."""
     with ThreadPoolExecutor(len(calls)) as threads:
         return [future.exception() or future.result() for future in [threads.submit(call) for call in calls]]  # type: ignore[misc] # an Exception: no test exits
-

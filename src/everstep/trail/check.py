@@ -44,7 +44,9 @@ class Report:
         return not self.damage
 
     def __str__(self) -> str:
-        head = f"{self.runs} runs, {self.steps} steps: " + ("intact" if self.ok else f"{len(self.damage)} places damaged")
+        head = f"{self.runs} runs, {self.steps} steps: " + (
+            "intact" if self.ok else f"{len(self.damage)} places damaged"
+        )
         return "\n".join([head, *(f"  {damage}" for damage in self.damage)])
 
 

@@ -35,7 +35,9 @@ def changes(old: Any, new: Any, path: tuple[Any, ...] = ()) -> list[Change]:
         pairs = [(key, old.get(key, MISSING), new.get(key, MISSING)) for key in keys]
     elif type(old) is list and type(new) is list:
         length = max(len(old), len(new))
-        pairs = [(at, old[at] if at < len(old) else MISSING, new[at] if at < len(new) else MISSING) for at in range(length)]
+        pairs = [
+            (at, old[at] if at < len(old) else MISSING, new[at] if at < len(new) else MISSING) for at in range(length)
+        ]
     else:
         return [] if encode(old) == encode(new) else [Change(path, old, new)]
     found: list[Change] = []

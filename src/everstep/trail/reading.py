@@ -64,7 +64,9 @@ class Reader:
         verified = chain.verified
         for entry in rows:
             if not verified(before, entry):
-                raise DamagedError("a row is not what was written", run_id=run.id, seq=entry.seq, intact=_below(run, entry.seq))
+                raise DamagedError(
+                    "a row is not what was written", run_id=run.id, seq=entry.seq, intact=_below(run, entry.seq)
+                )
             before = entry.hash
         return rows
 
@@ -96,8 +98,11 @@ class Reader:
         return -1, chain.genesis(run.root), {}
 
     def keyframes(self, run: RunRow, at: int) -> Iterator[Keyframe]:
-        """The keyframes at or below `at`, newest first. A damaged one is passed over with a warning, because what it
-        tells can be told without it; all but the one that a pruned run begins with."""
+        """The keyframes at or below `at`, newest first.
+
+        A damaged one is passed over with a warning, because what it tells can be told without it; all but the one
+        that a pruned run begins with.
+        """
         while at >= 0:
             try:
                 kept = self._store.keyframe(run.id, at)

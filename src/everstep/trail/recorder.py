@@ -25,6 +25,7 @@ class Recorder:
         self._scribe = scribe
         self._lock = threading.Lock()
         self._unsettled: Append | None = None  # handed to the store, outcome not known: an interrupt came between
+        self._settled = scribe.claim  # as the store knows it; another one was drafted and never handed over
         self._finished: Status | None = None
 
     @property
@@ -86,6 +87,8 @@ class Recorder:
             raise RunFinishedError(self.run_id, self._finished)
         if self._unsettled is not None:
             self._put(self._unsettled)
+        elif self._scribe.claim is not self._settled:
+            self._scribe.lost()
 
     def _put(self, append: Append) -> StepRecord:
         self._unsettled = append
@@ -95,10 +98,9 @@ class Recorder:
             self._unsettled = None
             self._scribe.lost()
             raise
+        self._settled = self._scribe.claim
         self._unsettled = None
-        if not kept:
-            self._scribe.lost()
-        return self._scribe.record(append)
+        return self._scribe.settled(append, kept=kept)
 
     def __enter__(self) -> Self:
         return self
@@ -176,13 +178,13 @@ class AsyncRecorder:
         except EverstepError:
             self._scribe.lost()
             raise
-        if not kept:
-            self._scribe.lost()
-        return self._scribe.record(append)
+        return self._scribe.settled(append, kept=kept)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
         if self._finished is None:
             await self.finish(status=Status.COMPLETED if error is None else Status.FAILED, error=error)

@@ -11,8 +11,8 @@ from everstep.errors import UnstorableError
 
 PAYLOAD = ("inputs", "output", "state", "error", "pause")
 META = (
-    "id", "parent", "lane", "index", "attempt", "flags", "input_digest", "superstep", "decision", "usage", "child_run_id",
-    "input_versions", "fingerprint", "node_type", "attempt_series_id", "metadata",
+    "id", "parent", "lane", "index", "attempt", "flags", "input_digest", "superstep", "decision", "usage",
+    "child_run_id", "input_versions", "fingerprint", "node_type", "attempt_series_id", "metadata",
 )  # fmt: skip
 _FIELD = re.compile(r"value\[(\d+)\]")
 _OPERATION = re.compile(r"\[(\d+)\](?:\[\d\])?")

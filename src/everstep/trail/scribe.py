@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 from everstep.codec import chain, frame, record
 from everstep.codec.blobs import outline
 from everstep.codec.chain import Entry
-from everstep.codec.delta import APPEND, DELETE, SET, Differ
+from everstep.codec.delta import APPEND, DELETE, SET, Differ, well_formed
 from everstep.codec.keyframe import StateTree, thaw
 from everstep.codec.record import StepRecord, read_ops, trimmed
 from everstep.codec.values import view
@@ -74,13 +74,14 @@ class Scribe:
     def __init__(self, store: Store, gate: Gate, claim: Claim, *, fresh: bool) -> None:
         self.store = store
         self.gate = gate
-        self.fetch = Reader(store).fetch
+        self._stored = Reader(store).fetch
+        self._on_their_way: dict[bytes, bytes] = {}  # pieces handed to the store and not yet acknowledged
         self.claim = claim
         self._shadow: _Shadow | None = _Shadow(StateTree(self.fetch)) if fresh else None
         self._differ: Differ | None = None
         self._lost = False
 
-    def step(  # noqa: PLR0913, C901 - a step is many things; this is the one place that lays them into a row
+    def step(
         self,
         name: str,
         *,
@@ -117,19 +118,10 @@ class Scribe:
         pause: Any = None,
         run_status: Status | None = None,
     ) -> Append:
+        """The row of a step: `Recorder.step` says what it takes."""
         if self._lost:
             self._catch_up()
-        changes: list[Any] = []
-        if output_to is not None:
-            changes.append([SET, output_to])
-        if append_to is not None:
-            changes.append([APPEND, append_to])
-        if set:
-            changes += [[SET, key, value] for key, value in set.items()]
-        if append:
-            changes += [[APPEND, key, items] for key, items in append.items()]
-        if ops:
-            changes += [list(op) for op in ops]
+        changes = _changes(output, output_to, append_to, set, append, ops)
         if changes and self.gate.named(changes):
             if any(len(op) == 2 and op[0] != DELETE for op in changes):  # such an op carries the output
                 changes = [record.with_output(op, output) for op in changes]
@@ -140,7 +132,9 @@ class Scribe:
         if error is not None:
             kept_error = _describe(error)
             number = _FAILED if number == _COMPLETED else number
-        flags = (record.EXTERNAL if external else 0) | (record.CACHED if cached else 0) | (record.PARTIAL if partial else 0)
+        flags = (
+            (record.EXTERNAL if external else 0) | (record.CACHED if cached else 0) | (record.PARTIAL if partial else 0)
+        )
         seq = self.claim.seq + 1
         meta = [
             seq if id is None else id, parent, lane, index, attempt if attempt != 1 else None, flags or None,
@@ -163,18 +157,15 @@ class Scribe:
             shadow = self._read_shadow()
         deep = ops is not None and shadow.admit(ops, payload[record.OUTPUT])
         try:
-            body = gate.gate(trimmed(payload))
+            light, body = gate.both(trimmed(meta), trimmed(payload))
         except UnstorableError as refused:
-            raise named(refused, PAYLOAD, ops or []) from None
+            raise self._named(refused, meta, ops or []) from None
         blobs: dict[bytes, bytes] | None = None
         if len(body) >= KEYFRAME_BYTES:
             body, found = outline(body)
             blobs = {key: frame.pack(data, 3) for key, data in found.items()}
-            meta.append(b"".join(found) or None)
-        try:
-            light = gate.gate(trimmed(meta))
-        except UnstorableError as refused:
-            raise named(refused, META) from None
+            if found:
+                light = gate.gate([*meta, *[None] * (record.BLOBS - len(meta)), b"".join(found)])
         entry = chain.seal(claim.hash, *columns, light, frame.pack(body))
         if ops is not None:
             shadow.recent.append(body)
@@ -182,9 +173,17 @@ class Scribe:
             shadow.fold()
         shadow.bytes += len(entry.data) + len(light)
         keyframe = self._keyframe(shadow, entry) if shadow.bytes >= shadow.due else None
-        self._shadow = shadow
         self.claim = Claim(claim.run_id, claim.owner, claim.epoch, entry.seq, entry.hash, claim.key, claim.generation)
+        self._shadow = shadow  # last: an interrupt before it only costs that the shadow is read again
         return Append(claim, (entry,), blobs, keyframe, run_status)
+
+    def _named(self, refused: UnstorableError, meta: list[Any], ops: list[Any]) -> UnstorableError:
+        """The refusal under the name that the caller gave the value."""
+        try:
+            self.gate.gate(meta)
+        except UnstorableError as its:
+            return named(its, META)
+        return named(refused, PAYLOAD, ops)
 
     def save(self, state: Mapping[str, Any], name: str = "save", **detail: Any) -> Append:
         """A step that makes `state` the whole state: what changed is found here."""
@@ -200,15 +199,27 @@ class Scribe:
     def checkpoint(self, name: str, kind: CheckpointKind | str, metadata: Mapping[str, Any] | None) -> Append:
         """A named point. It copies nothing."""
         return self.step(
-            name, kind=Kind.CHECKPOINT, node_type=CheckpointKind(kind).value, metadata=dict(metadata) if metadata else None
+            name,
+            kind=Kind.CHECKPOINT,
+            node_type=CheckpointKind(kind).value,
+            metadata=dict(metadata) if metadata else None,
         )
 
-    def record(self, append: Append) -> StepRecord:
-        """What was drafted, as people see it."""
+    def settled(self, append: Append, *, kept: bool) -> StepRecord:
+        """What was written, as people see it."""
+        if append.keyframe is not None:
+            for piece in append.keyframe.blobs:
+                self._on_their_way.pop(piece, None)
+            self._lost = self._lost or not kept  # retention went on meanwhile: look again before the next draft
         return StepRecord(self.claim.run_id, append.entries[-1], self.fetch)
 
+    def fetch(self, blob_id: bytes) -> bytes:
+        """A piece, checked against its id."""
+        found = self._on_their_way.get(blob_id)
+        return self._stored(blob_id) if found is None else found
+
     def lost(self) -> None:
-        """A write did not take, or retention went on meanwhile: look where the store stands before the next draft."""
+        """A write did not take: look where the store stands before the next draft."""
         self._lost = True
 
     def _catch_up(self) -> None:
@@ -217,10 +228,12 @@ class Scribe:
             raise StaleWriterError(claim.run_id, claim.epoch, run.epoch)
         self.claim = claim._replace(seq=run.seq, hash=run.hash, generation=run.generation)
         self._shadow = self._differ = None
+        self._on_their_way.clear()
         self._lost = False
 
     def _keyframe(self, shadow: _Shadow, entry: Entry) -> Keyframe:
         data, pieces = shadow.freeze()
+        self._on_their_way.update(pieces)
         framed = {key: frame.pack(piece) for key, piece in pieces.items()}
         keyframe = Keyframe(entry.seq, entry.hash, frame.pack(data), framed)
         # Geometric over what is written, so that a large state without long lists is not written again and again.
@@ -303,3 +316,30 @@ def _describe(error: BaseException | StepError) -> list[Any]:
         return trimmed([error.type, error.message, error.traceback])
     text = "".join(traceback.format_exception(error)) if error.__traceback__ is not None else None
     return trimmed([type(error).__qualname__, str(error), text])
+
+
+def _changes(
+    output: Any,
+    output_to: str | None,
+    append_to: str | None,
+    values: Mapping[str, Any] | None,
+    items: Mapping[str, Sequence[Any]] | None,
+    ops: Iterable[Sequence[Any]] | None,
+) -> list[Any]:
+    """The operations that a step asks for, in the order of the arguments."""
+    changes: list[Any] = []
+    if output_to is not None:
+        changes.append([SET, output_to])
+    if append_to is not None:
+        # An output that goes to two places is written twice: shared, a change to one would be a change to both.
+        changes.append([APPEND, append_to] if output_to is None else [APPEND, append_to, [output]])
+    # Loops, not comprehensions: each would cost a frame, and this runs for every step.
+    if values:
+        for key in values:
+            changes.append([SET, key, values[key]])  # noqa: PERF401 - as above
+    if items:
+        for key in items:
+            changes.append([APPEND, key, items[key]])  # noqa: PERF401 - as above
+    if ops:
+        changes += [well_formed(op) for op in ops]
+    return changes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 from everstep.codec.record import StepRecord
@@ -96,8 +95,10 @@ class Trail:
         page.cursor = str(rows[limit - 1].key) if len(rows) > limit else None
         return page
 
-    def steps(self, run_id: str, first: int | None = None, last: int | None = None, *, view: bool = False) -> list[StepRecord]:
-        """The steps of a run in order, from seq `first` to `last`; all by default, those shared with its parents too."""
+    def steps(
+        self, run_id: str, first: int | None = None, last: int | None = None, *, view: bool = False
+    ) -> list[StepRecord]:
+        """The steps of a run in order, from `first` to `last`; by default all, those shared with its parents too."""
         run, reader = self.store.run(run_id), Reader(self.store, as_view=view)
         begin, end = run.base if first is None else first, run.seq if last is None else last
         fetch, decode = reader.fetch, reader.decode
@@ -147,7 +148,7 @@ class Trail:
         return (head, int(tail)) if at and tail.isdecimal() else (text, None)
 
     def search(self, words: str, *, limit: int = 20, view: bool = True) -> list[StepRecord]:
-        """Steps whose values or errors hold all the words, best first. "quoted words" stand together; word* begins so."""
+        """Steps whose values or errors hold all words, best first. "Quoted words" stand together; a star ends a prefix."""
         if not isinstance(self.store, Searches):
             raise NotImplementedError(f"the store {self.store.where!r} cannot search")
         reader = Reader(self.store, as_view=view)
@@ -183,7 +184,7 @@ class Trail:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable
-from functools import partial, wraps
-from types import TracebackType
-from typing import Concatenate, ParamSpec, Self, TypeVar, Unpack
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from everstep.policy.rules import Rule
-from everstep.trail.recorder import AsyncRecorder
 from everstep.trail.beginning import Beginning, Forking, begin, fork
+from everstep.trail.recorder import AsyncRecorder
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
 
@@ -21,13 +20,13 @@ T = TypeVar("T")
 
 def _off_the_loop(
     method: Callable[Concatenate[Trail, P], T],
-) -> Callable[Concatenate[AsyncTrail, P], Awaitable[T]]:
+) -> Callable[Concatenate[AsyncTrail, P], Coroutine[Any, Any, T]]:
     """The same method, awaited."""
 
-    @wraps(method)
-    async def ask(self: AsyncTrail, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def ask(self: AsyncTrail, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.to_thread(partial(method, self.trail, *args, **kwargs))
 
+    ask.__name__, ask.__doc__ = method.__name__, method.__doc__
     return ask
 
 
@@ -46,11 +45,15 @@ class AsyncTrail:
 
     async def record(self, run_id: str | None = None, **detail: Unpack[Beginning]) -> AsyncRecorder:
         """Begin a run, or continue one that has not ended, as `Trail.record` does."""
-        return AsyncRecorder(await asyncio.to_thread(partial(begin, self.trail.store, self.trail.gate, run_id, **detail)))
+        return AsyncRecorder(
+            await asyncio.to_thread(partial(begin, self.trail.store, self.trail.gate, run_id, **detail))
+        )
 
     async def fork(self, run_id: str, at: int | None = None, **detail: Unpack[Forking]) -> AsyncRecorder:
         """A new run that shares this one's steps up to `at`, as `Trail.fork` does."""
-        return AsyncRecorder(await asyncio.to_thread(partial(fork, self.trail.store, self.trail.gate, run_id, at, **detail)))
+        return AsyncRecorder(
+            await asyncio.to_thread(partial(fork, self.trail.store, self.trail.gate, run_id, at, **detail))
+        )
 
     run = _off_the_loop(Trail.run)
     runs = _off_the_loop(Trail.runs)
@@ -70,5 +73,5 @@ class AsyncTrail:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

@@ -1,0 +1,181 @@
+"""The reference is complete: every name that can be called, read or raised has its line, and promises name real tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import everstep
+from everstep import errors
+from everstep.codec.record import StepRecord
+from everstep.trail.beginning import Beginning, Forking
+from everstep.trail.scribe import Detail
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text("utf-8")
+
+
+def missing(names: list[str], page: str) -> list[str]:
+    """The names that have no place of their own between backticks on the page."""
+    code = " ".join(re.findall(r"`([^`\n]+)`", page))
+    return [name for name in names if not re.search(rf"\b{re.escape(name)}\b", code)]
+
+
+def public(cls: type, *kinds: type) -> list[str]:
+    return [name for name, value in vars(cls).items() if not name.startswith("_") and isinstance(value, kinds)]
+
+
+def fields(cls: type) -> list[str]:
+    declared = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]  # callers pass dataclasses
+    return [*declared, *public(cls, property)]
+
+
+def section(page: str, title: str) -> str:
+    """The part of a page under one heading."""
+    _, _, rest = page.partition(f"\n## {title}\n")
+    assert rest, f"there is no section {title!r}"
+    return rest.partition("\n## ")[0]
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    assert missing(everstep.__all__, read("docs/reference/api.md")) == []
+
+
+@pytest.mark.parametrize(
+    ("title", "names"),
+    [
+        ("Trail", public(everstep.Trail, type(lambda: None))),
+        ("Trail", [*Beginning.__annotations__, *Forking.__annotations__]),
+        ("Trail", list(inspect.signature(everstep.Trail.runs).parameters)[1:]),
+        ("Recorder", public(everstep.Recorder, type(lambda: None), property)),
+        ("Recorder", list(Detail.__annotations__)),
+        ("StepRecord", public(StepRecord, property, type(lambda: None))),
+        ("Run", fields(everstep.Run)),
+        ("Checkpoint", fields(everstep.Checkpoint)),
+        ("Words", [*everstep.Status, *everstep.Kind, *everstep.CheckpointKind]),
+    ],
+)
+def test_every_detail_is_in_its_section_of_the_reference(title: str, names: list[str]) -> None:
+    assert len(names) > 2
+    assert missing([str(name) for name in names], section(read("docs/reference/api.md"), title)) == []
+
+
+def test_the_awaited_twins_have_every_call_of_the_plain_ones() -> None:
+    for twin, plain in ((everstep.AsyncTrail, everstep.Trail), (everstep.AsyncRecorder, everstep.Recorder)):
+        calls = public(plain, type(lambda: None), property)
+        assert [name for name in calls if not hasattr(twin, name)] == []
+
+
+def error_tree(cls: type, indent: str = "") -> list[str]:
+    """The tree of errors as it is drawn, one line each."""
+    children = cls.__subclasses__()
+    lines = []
+    for child in children:
+        last = child is children[-1]
+        lines.append(f"{indent}{'└── ' if last else '├── '}{child.__name__}")
+        lines += error_tree(child, indent + ("    " if last else "│   "))
+    return lines
+
+
+def test_every_error_is_in_the_tree_and_has_its_way_out() -> None:
+    page = read("docs/reference/errors.md")
+    assert "\n".join(["EverstepError", *error_tree(errors.EverstepError)]) in page
+    ways_out = set(re.findall(r"^\| `(\w+)` \| [^|]+ \| [^|]{4,} \|$", page, re.MULTILINE))
+    leaves = {line.split()[-1] for line in error_tree(errors.EverstepError)}
+    branches = {"OpenError", "StoreError", "ValueRefused", "RunError"}
+    assert ways_out == leaves - branches
+    assert missing(sorted(branches | {"DamageWarning"}), page) == []
+
+
+def test_every_environment_variable_is_in_the_reference() -> None:
+    read_here = {
+        name
+        for path in (ROOT / "src").rglob("*.py")
+        for name in re.findall(r'os\.environ(?:\.get\(|\[)"(\w+)"', path.read_text("utf-8"))
+    }
+    assert read_here
+    assert missing(sorted(read_here), read("docs/reference/url-and-files.md")) == []
+
+
+def test_every_promise_has_a_section_and_names_tests_that_name_it() -> None:
+    page = read("docs/explanation/promises.md")
+    wrong = []
+    for number in range(1, 15):
+        found = re.search(rf"^## {number}\. .*?(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+        assert found, f"promise {number} has no section"
+        files = re.findall(r"`((?:tests|src)/[\w/]+\.py)`", found[0])
+        assert files or "later" in found[0], f"promise {number} is guarded by nothing"
+        wrong += [f"{file} does not name promise {number}" for file in files if not names_promise(read(file), number)]
+    assert wrong == []
+
+
+def names_promise(source: str, number: int) -> bool:
+    groups = re.findall(r"\bpromises? (\d+(?:(?:, | and )\d+)*)", source, re.IGNORECASE)
+    return number in {int(found) for group in groups for found in re.findall(r"\d+", group)}
+
+
+def links(page: Path) -> list[str]:
+    """The relative links of a page that lead nowhere, anchors included."""
+    faults = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        other = (page.parent / name).resolve() if name else page
+        titles = re.findall(r"^#+ (.+)$", other.read_text("utf-8"), re.MULTILINE) if other.is_file() else []
+        anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+        if not other.exists() or (anchor and anchor not in anchors):
+            faults.append(target)
+    return faults
+
+
+@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]), ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert links(page) == []
+
+
+def test_a_link_that_leads_nowhere_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("# A title\n[a](page.md#a-title) [b](page.md#b) [c](none.md) [d](https://d.org)")
+    assert links(tmp_path / "page.md") == ["page.md#b", "none.md"]
+
+
+def test_the_program_of_the_readme_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    """Promise 1: it is killed for real, and goes on where it was."""
+    readme = read("README.md")
+    [program] = re.findall(r"```python\n(# agent\.py\n.*?)```", readme, re.DOTALL)
+    [shown] = re.findall(r"```console\n(\$ python agent\.py.*?)```", readme, re.DOTALL)
+    (tmp_path / "agent.py").write_text(program, "utf-8")
+    printed = ""
+    for command in re.findall(r"^\$ python (.*)$", shown, re.MULTILINE):
+        done = subprocess.run(
+            [sys.executable, "-u", *command.split()],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(ROOT / "src")},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        printed += f"$ python {command}\n{done.stdout}" + ("Killed\n" if done.returncode == -9 else "")
+    assert printed == shown
+
+
+def test_the_demonstration_ends_well() -> None:
+    """Promises 1 and 4: two processes, one of them killed."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "demo.py"],
+        env={"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "acknowledged steps that are missing: 0" in done.stdout
