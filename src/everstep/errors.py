@@ -246,7 +246,7 @@ class RunExistsError(RunError):
 
 
 class RunFinishedError(RunError):
-    """The run has ended and takes no further steps."""
+    """The run has completed and takes no further steps."""
 
     def __init__(self, run_id: str, status: str) -> None:
         self.run_id, self.status = run_id, status

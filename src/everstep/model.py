@@ -101,6 +101,7 @@ KINDS = tuple(Kind)
 STATUSES = tuple(Status)
 KIND_NUMBER = {kind: number for number, kind in enumerate(KINDS)}
 STATUS_NUMBER = {status: number for number, status in enumerate(STATUSES)}
+# What ends a run. All but a completed one can be taken up again.
 FINISHED = frozenset({Status.COMPLETED, Status.FAILED, Status.STOPPED, Status.PARTIAL, Status.CANCELLED})
 
 

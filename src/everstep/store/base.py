@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from everstep.codec.chain import Entry
 
-LEASE_SECONDS = 30.0
+LEASE_SECONDS = 120.0
 
 
 class Claim(NamedTuple):

@@ -6,8 +6,8 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from itertools import count, islice
 
 from everstep.codec import frame
 from everstep.codec.chain import Entry, genesis
@@ -45,6 +45,7 @@ class _Run:
     base: int = 0
     ended: int | None = None
     keyframes: dict[int, Keyframe] = field(default_factory=dict)
+    arrived: dict[int, int] = field(default_factory=dict)  # its own rows, by seq: which of all rows they were
 
     @property
     def seq(self) -> int:
@@ -56,6 +57,13 @@ class _Run:
 
     def at(self, seq: int) -> Entry:
         return self.history[seq - self.base]
+
+    def require(self, seq: int) -> None:
+        """See that there is a step. Raises StepNotFoundError or PrunedError."""
+        if not 0 <= seq <= self.seq:
+            raise StepNotFoundError(self.new.id, seq, self.seq)
+        if seq < self.base:
+            raise PrunedError(self.new.id, seq, self.base)
 
 
 class MemoryStore:
@@ -70,6 +78,7 @@ class MemoryStore:
         self._blobs: dict[bytes, bytes] = {}
         self._generation = 0
         self._keys = 0
+        self._arrivals = count()
         self._closed = False
 
     def create(self, new: NewRun) -> Claim:
@@ -80,21 +89,19 @@ class MemoryStore:
                 if (known.owner, known.epoch) == (new.owner, 1):
                     return self._claim_of(known, new.owner)
                 raise RunExistsError(new.id)
-            self._keys += 1
-            run = _Run(self._keys, new, [], new.id, genesis(new.id), owner=new.owner, lease=time.time() + new.lease)
+            new = replace(new, tags=dict(new.tags))
+            run = _Run(self._keys + 1, new, [], new.id, genesis(new.id), owner=new.owner, lease=time.time() + new.lease)
             if new.fork is not None:
                 self._share(run, *new.fork)
             self._runs[new.id] = run
+            self._keys = run.key
             if new.entries:
                 self._append(Append(self._claim_of(run, new.owner), new.entries, dict(new.blobs)))
             return self._claim_of(run, new.owner)
 
     def _share(self, run: _Run, source_id: str, seq: int) -> None:
         source = self._find(source_id)
-        if not 0 <= seq <= source.seq:
-            raise StepNotFoundError(source_id, seq, source.seq)
-        if seq < source.base:
-            raise PrunedError(source_id, seq, source.base)
+        source.require(seq)
         run.base, run.root, run.start = source.base, source.root, source.start
         run.history = source.history[: seq - source.base + 1]
         run.keyframes = {at: kept for at, kept in source.keyframes.items() if at <= seq}
@@ -143,7 +150,8 @@ class MemoryStore:
                 raise StaleWriterError(claim.run_id, claim.epoch, run.epoch)
             raise ConflictError(claim.run_id, entries[0].seq, run.seq)
         run.history.extend(entries)
-        run.lease = time.time() + LEASE_SECONDS
+        run.arrived.update((entry.seq, next(self._arrivals)) for entry in entries)
+        run.lease = max(run.lease, time.time() + LEASE_SECONDS)
         self._blobs.update(append.blobs or {})
         if append.status is not None:
             run.status = append.status
@@ -176,10 +184,7 @@ class MemoryStore:
             run = self._find(run_id)
             if first > last:
                 return []
-            if last > run.seq or first < 0:
-                raise StepNotFoundError(run_id, last if first >= 0 else first, run.seq)
-            if first < run.base:
-                raise PrunedError(run_id, first, run.base)
+            run.require(last if last > run.seq and first >= 0 else first)
             return run.history[first - run.base : last - run.base + 1]
 
     def keyframe(self, run_id: str, at: int) -> Keyframe | None:
@@ -187,7 +192,7 @@ class MemoryStore:
             self._check_open()
             kept = self._find(run_id).keyframes
             best = max((seq for seq in kept if seq <= at), default=None)
-            return None if best is None else kept[best]
+            return None if best is None else kept[best]._replace(blobs={})
 
     def blob(self, blob_id: bytes) -> bytes:
         with self._lock:
@@ -200,12 +205,13 @@ class MemoryStore:
     def marked(self, run_id: str | None, kind: int, limit: int) -> list[tuple[str, Entry]]:
         with self._lock:
             self._check_open()
-            runs = [self._find(run_id)] if run_id is not None else sorted(self._runs.values(), key=lambda run: -run.key)
-            own = run_id is None
-            found = [
-                (run.new.id, entry) for run in runs for entry in _backwards(run, own_only=own) if entry.kind == kind
-            ]
-            return found[:limit]
+            if run_id is not None:
+                rows = [(run_id, entry) for entry in _backwards(self._find(run_id), own_only=False)]
+            else:
+                own = [(run, entry) for run in self._runs.values() for entry in _backwards(run, own_only=True)]
+                own.sort(key=lambda pair: -pair[0].arrived[pair[1].seq])
+                rows = [(run.new.id, entry) for run, entry in own]
+            return [(owner, entry) for owner, entry in rows if entry.kind == kind][:limit]
 
     def search(self, words: str, limit: int) -> list[tuple[str, Entry]]:
         with self._lock:
@@ -249,7 +255,11 @@ class MemoryStore:
     def erase(self, run_id: str, entries: Sequence[Entry]) -> None:
         with self._lock:
             self._check_open()
-            self._find(run_id)
+            named = self._find(run_id)
+            for entry in entries:
+                named.require(entry.seq)
+            if not entries:
+                return
             by_hash = {entry.hash: entry for entry in entries}
             first = min(entry.seq for entry in entries)
             for run in self._runs.values():

@@ -15,6 +15,7 @@ import apsw
 import ormsgpack
 
 from everstep.codec.chain import Entry, genesis
+from everstep.codec.record import blob_ids
 from everstep.errors import (
     ClosedError,
     ConflictError,
@@ -41,7 +42,11 @@ _INSERT = (
 )
 _INSERT_FIRST = _INSERT.format(prev="(select head from run where key = ?1)")
 _INSERT_NEXT = _INSERT.format(prev="last_insert_rowid()")
-_ADVANCE = "update run set head = last_insert_rowid(), seq = ?, hash = ?, lease = max(lease, ?) where key = ? and hash = ? and epoch = ?"
+_ADVANCE = (
+    "update run set head = last_insert_rowid(), seq = ?, hash = ?, lease = max(lease, ?) "
+    "where key = ? and hash = ? and epoch = ?"
+)
+_STANDS = "select seq, hash, epoch, head, base from run where key = ? and id is not null"
 _BEFORE = (
     "select before.id, before.seq, before.hash from step join step as before on before.id = step.prev where step.id = ?"
 )
@@ -269,7 +274,9 @@ def _append(connection: apsw.Connection, append: Append, execute: Callable[..., 
     row = connection.last_insert_rowid()
     if append.blobs:
         connection.executemany("insert or ignore into blob values(?, ?)", append.blobs.items())
-        connection.executemany("insert into ref values(?, ?)", [(row, blob) for blob in append.blobs])
+        first = row + 1 - len(entries)
+        named = [(first + place, blob) for place, entry in enumerate(entries) for blob in blob_ids(entry)]
+        connection.executemany("insert into ref values(?, ?)", named)
     if append.status is not None:
         _set_status(connection, claim.key, append.status, last)
     return append.keyframe is None or _keep(connection, claim, append.keyframe, row)
@@ -278,11 +285,9 @@ def _append(connection: apsw.Connection, append: Append, execute: Callable[..., 
 def _explain(connection: apsw.Connection, append: Append) -> None:
     """Why an append did not fit: nothing if its rows are there already (it was sent again), else a typed error."""
     claim, last = append.claim, append.entries[-1]
-    found = rows.ask(
-        connection, "select seq, hash, epoch, head, base from run where key = ? and id is not null", (claim.key,)
-    )
+    found = rows.ask(connection, _STANDS, (claim.key,))
     if not found:
-        raise ConflictError(claim.run_id, last.seq, -1)
+        raise ConflictError(claim.run_id, append.entries[0].seq, -1)
     seq, link, epoch, row, base = found[0]
     while seq > last.seq >= base:
         before = rows.ask(connection, _BEFORE, (row,))

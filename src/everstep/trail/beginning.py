@@ -18,7 +18,7 @@ from everstep.codec.chain import genesis
 from everstep.codec.record import INPUTS, read_payload
 from everstep.codec.values import encode
 from everstep.errors import InputsDifferError, RunFinishedError, RunNotFoundError, StaleWriterError
-from everstep.model import FINISHED, STATUSES, Kind
+from everstep.model import STATUSES, Kind, Status
 from everstep.policy.redaction import Gate
 from everstep.store.base import LEASE_SECONDS, Claim, NewRun, RunRow, Store
 from everstep.trail.reading import Reader
@@ -74,7 +74,7 @@ def begin(store: Store, gate: Gate, run_id: str | None, **detail: Unpack[Beginni
 
 def _continue(store: Store, gate: Gate, run: RunRow, detail: Beginning) -> Scribe:
     status, inputs = STATUSES[run.status], detail.get("inputs")
-    if status in FINISHED:
+    if status is Status.COMPLETED:
         raise RunFinishedError(run.id, status)
     if inputs is not None and run.base == 0:
         kept = read_payload(store.entries(run.id, 0, 0)[0], None)
@@ -84,7 +84,8 @@ def _continue(store: Store, gate: Gate, run: RunRow, detail: Beginning) -> Scrib
     if run.owner is not None and _is_gone(run.owner):
         with suppress(StaleWriterError):  # another was quicker
             store.renew(Claim(run.id, run.owner, run.epoch, run.seq, run.hash, run.key, run.generation), 0)
-    return Scribe(store, gate, store.claim(run.id, _owner(), detail.get("lease", LEASE_SECONDS)), fresh=False)
+    claim = store.claim(run.id, _owner(), detail.get("lease", LEASE_SECONDS))
+    return Scribe(store, gate, claim, fresh=False, reopens=status is not Status.ACTIVE)
 
 
 def fork(store: Store, gate: Gate, run_id: str, at: int | None, **detail: Unpack[Forking]) -> Scribe:

@@ -18,7 +18,8 @@ from everstep.trail.scribe import Detail, Scribe
 class Recorder:
     """Adds steps to one run. Each is on disk when the call returns. Safe to share between threads.
 
-    As a context manager it ends the run: `completed`, or `failed` with the exception that left the block.
+    As a context manager it ends the run: `completed`, or `failed` with the exception that left the block. What is no
+    failure of the run (Ctrl-C, an exit, a cancelled task) only gives it up, to be continued later.
     """
 
     def __init__(self, scribe: Scribe) -> None:
@@ -106,7 +107,9 @@ class Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if self._finished is None:
+        if error is not None and not isinstance(error, Exception):
+            self.release()
+        elif self._finished is None:
             self.finish(status=Status.COMPLETED if error is None else Status.FAILED, error=error)
 
 
@@ -186,5 +189,7 @@ class AsyncRecorder:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        if self._finished is None:
+        if error is not None and not isinstance(error, Exception):
+            await asyncio.shield(self.release())
+        elif self._finished is None:
             await self.finish(status=Status.COMPLETED if error is None else Status.FAILED, error=error)

@@ -28,7 +28,7 @@ Path = str | Sequence[Any]
 
 KEYFRAME_BYTES = 64 * 1024  # of changes, after which the state is worth a keyframe
 _STEP = KIND_NUMBER[Kind.STEP]
-_COMPLETED, _FAILED = STATUS_NUMBER[Status.COMPLETED], STATUS_NUMBER[Status.FAILED]
+_ACTIVE, _COMPLETED, _FAILED = (STATUS_NUMBER[word] for word in (Status.ACTIVE, Status.COMPLETED, Status.FAILED))
 
 
 class Detail(TypedDict, total=False):
@@ -71,7 +71,7 @@ class Detail(TypedDict, total=False):
 class Scribe:
     """Drafts the rows of one run, and keeps what the next one needs: the chain's end and the state's shape."""
 
-    def __init__(self, store: Store, gate: Gate, claim: Claim, *, fresh: bool) -> None:
+    def __init__(self, store: Store, gate: Gate, claim: Claim, *, fresh: bool, reopens: bool = False) -> None:
         self.store = store
         self.gate = gate
         self._stored = Reader(store).fetch
@@ -80,6 +80,7 @@ class Scribe:
         self._shadow: _Shadow | None = _Shadow(StateTree(self.fetch)) if fresh else None
         self._differ: Differ | None = None
         self._lost = False
+        self._reopens = reopens  # the run had ended: its next step makes it active again
 
     def step(
         self,
@@ -175,6 +176,8 @@ class Scribe:
         keyframe = self._keyframe(shadow, entry) if shadow.bytes >= shadow.due else None
         self.claim = Claim(claim.run_id, claim.owner, claim.epoch, entry.seq, entry.hash, claim.key, claim.generation)
         self._shadow = shadow  # last: an interrupt before it only costs that the shadow is read again
+        if self._reopens:
+            self._reopens, run_status = False, _ACTIVE if run_status is None else run_status
         return Append(claim, (entry,), blobs, keyframe, run_status)
 
     def _named(self, refused: UnstorableError, meta: list[Any], ops: list[Any]) -> UnstorableError:

@@ -56,8 +56,9 @@ class Trail:
     def record(self, run_id: str | None = None, **detail: Unpack[Beginning]) -> Recorder:
         """Begin a run, or continue one that has not ended. The caller owns it from here on.
 
-        Raises OwnedError while another process works on it, RunFinishedError when it has ended, InputsDifferError
-        when other inputs are given than it began with.
+        A run that failed or was stopped is active again with its next step. Raises OwnedError while another process
+        works on it, RunFinishedError when it has completed, InputsDifferError when other inputs are given than it
+        began with.
         """
         return Recorder(begin(self.store, self.gate, run_id, **detail))
 
@@ -148,7 +149,7 @@ class Trail:
         return (head, int(tail)) if at and tail.isdecimal() else (text, None)
 
     def search(self, words: str, *, limit: int = 20, view: bool = True) -> list[StepRecord]:
-        """Steps whose values or errors hold all words, best first. "Quoted words" stand together; a star ends a prefix."""
+        """Steps whose values or errors hold all words, best first. "Quoted words" stand together; a star is any end."""
         if not isinstance(self.store, Searches):
             raise NotImplementedError(f"the store {self.store.where!r} cannot search")
         reader = Reader(self.store, as_view=view)
