@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from everstep.store.base import Store
 from everstep.store.sqlite import SqliteStore
 from everstep.testing import RetentionContract
+from everstep.testing.rows import begin, history
 
 
 class TestSqliteStore(RetentionContract):
@@ -22,3 +24,14 @@ class TestSqliteStore(RetentionContract):
 
     def another(self, store: Store) -> Store:
         return SqliteStore(store.where)
+
+    def test_a_write_that_the_file_cannot_hold_fails_alone(self, store: Store) -> None:
+        writers = [begin(store, f"run {n}", rows=1) for n in range(4)]
+        appends = [writer.draft(writer.rows(2, started=1 << 63 if n == 2 else 0)) for n, writer in enumerate(writers)]
+
+        async def work() -> list[object]:
+            loop = asyncio.get_running_loop()
+            return await asyncio.gather(*[store.submit(append, loop) for append in appends], return_exceptions=True)
+
+        assert [type(one) for one in asyncio.run(work())] == [bool, bool, OverflowError, bool]
+        assert [len(history(store, f"run {n}")) for n in range(4)] == [3, 3, 1, 3]

@@ -8,6 +8,7 @@ import enum
 import math
 from datetime import datetime, time
 from decimal import Decimal
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,8 @@ def same(a: Any, b: Any) -> bool:  # noqa: C901, PLR0911, PLR0912 - a table of c
             return a.maxlen == b.maxlen and _all_same([*a], [*b])
         case list() | tuple():
             return _all_same(a, b) and same(getattr(a, "__dict__", None), getattr(b, "__dict__", None))
+        case PurePath():
+            return str(a) == str(b)
         case Secret():
             return same(a.reveal(), b.reveal())
         case BaseModel():
@@ -68,4 +71,4 @@ def _same_instance(a: Any, b: Any) -> bool:
 
 
 def _has_slots(value: Any) -> bool:
-    return type(value).__module__ not in {"builtins", "datetime", "uuid", "pathlib", "everstep.model"}
+    return type(value).__module__ not in {"builtins", "datetime", "uuid", "everstep.model"}

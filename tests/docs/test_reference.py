@@ -14,6 +14,7 @@ import pytest
 import everstep
 from everstep import errors
 from everstep.codec.record import StepRecord
+from everstep.store.base import LEASE_SECONDS
 from everstep.trail.beginning import Beginning, Forking
 from everstep.trail.scribe import Detail
 
@@ -67,6 +68,11 @@ def test_every_public_name_is_in_the_reference() -> None:
 def test_every_detail_is_in_its_section_of_the_reference(title: str, names: list[str]) -> None:
     assert len(names) > 2
     assert missing([str(name) for name in names], section(read("docs/reference/api.md"), title)) == []
+
+
+def test_the_length_of_a_lease_is_the_one_in_the_reference() -> None:
+    assert f"`renew(lease={LEASE_SECONDS})`" in read("docs/reference/api.md")
+    assert LEASE_SECONDS == 120, "say so in docs/how-to/several-processes.md"
 
 
 def test_the_awaited_twins_have_every_call_of_the_plain_ones() -> None:

@@ -90,8 +90,8 @@ class GroupCommit:
         job.future = future = loop.create_future()
         self._enqueue(job)
         if loop not in self._kicked:
+            loop.call_soon(self._kick, loop)  # first: interrupted here it is kicked twice, never not at all
             self._kicked.add(loop)
-            loop.call_soon(self._kick, loop)
         return future
 
     def close(self) -> None:
@@ -121,6 +121,8 @@ class GroupCommit:
     def _lead_once(self) -> None:
         """Commit one batch. Holds the lead lock."""
         flight, queue = self._flight, self._queue
+        for job in flight:  # taken over from a leader that was interrupted; what it was told may not have come true
+            job.error = None if not job.done else job.error
         while queue and len(flight) < BATCH_BOUND:
             flight.append(queue[0])  # before it leaves the queue: interrupted here it is done twice, never lost
             queue.popleft()
@@ -131,13 +133,13 @@ class GroupCommit:
             for job in batch:
                 job.error = error
         elsewhere = False
-        for job in batch:
+        for job in flight:  # not the batch alone: an interrupted leader may have told nobody
             job.done = True
             if job.bell is not None:
                 job.bell.put(None)
             elsewhere = elsewhere or job.loop is not None
         if elsewhere:
-            self._deliver(batch)
+            self._deliver(flight)
         flight.clear()
 
     def _promote(self) -> None:
@@ -175,22 +177,25 @@ class GroupCommit:
         self._wake_helper()
 
     def _wake_helper(self) -> None:
-        if self._helper is None and not self._closed:
-            # A daemon: a program that never closes its trail still ends.
-            self._helper = threading.Thread(target=self._help, name="everstep-commit", daemon=True)
-            self._helper.start()
+        if self._helper is None:
+            # A daemon: a program that never closes its trail still ends. Started before it is known: close joins it.
+            helper = threading.Thread(target=self._help, name="everstep-commit", daemon=True)
+            helper.start()
+            self._helper = helper
         self._helper_bell.put(None)
 
     def _help(self) -> None:
         bell = self._helper_bell
         while True:
             bell.get()
-            while self._queue:
+            while self._queue or self._flight:  # in flight: should its leader be interrupted, nobody else may come
                 with self._lead:
-                    if self._queue:
+                    if self._queue or self._flight:
                         self._lead_once()
             if self._closed:
-                return
+                self._helper = None  # before the last look: who comes too late starts another
+                if not self._queue:
+                    return
 
 
 def _settle(jobs: Sequence[Job]) -> None:

@@ -31,6 +31,8 @@ _LAST_KEYFRAME = (
     "select seq, hash, data, seal from keyframe "
     "where run = ?1 and seq between ?2 and ?3 and (row is not null or run = ?4) order by seq desc limit 1"
 )
+# With the run a row stands in, unless that was dropped, or pruned above it and a fork alone still reads it.
+_FOUND = f"select run.id, {_ROW} from step join run on run.key = step.run where run.id is not null and step.seq >= run.base and "  # noqa: S608 - constants
 _WALK_ROWS = _WALK.format(columns=_ROW)
 _WALK_IDS = _WALK.format(columns="step.id, step.seq, step.hash")
 
@@ -128,7 +130,7 @@ def search(
     make = Entry._make
     new = connection.execute(f"select id, {_ROW} from step where id > ? and run > 0 order by id", (since,))  # noqa: S608 - constant
     index.add(((columns[0], make(columns[1:])) for columns in new), since, generation)
-    sql = f"select run.id, {_ROW} from step join run on run.key = step.run where step.id = ? and run.id is not null and step.seq >= run.base"  # noqa: S608 - constant
+    sql = _FOUND + "step.id = ?"
     found: list[tuple[str, Entry]] = []
     for row in index.find(words):
         found += [(columns[0], make(columns[1:])) for columns in connection.execute(sql, (row,))]
@@ -157,7 +159,7 @@ def marked(connection: apsw.Connection, run_id: str | None, kind: int, limit: in
     """Rows of a kind that has its own index, newest first."""
     make = Entry._make
     if run_id is None:
-        sql = f"select run.id, {_ROW} from step join run on run.key = step.run where kind = ? and run.id is not null and step.seq >= run.base order by step.id desc limit ?"  # noqa: S608, E501 - constants
+        sql = _FOUND + "kind = ? order by step.id desc limit ?"
         return [(columns[0], make(columns[1:])) for columns in connection.execute(sql, (kind, limit))]
     run = rows.find_run(connection, run_id)
     result: list[tuple[str, Entry]] = []

@@ -110,14 +110,19 @@ def _shared(connection: apsw.Connection, key: int, last: int) -> range:
         if run_id is not None:
             spans.append(range(base, end + 1))
         spans.append(_shared(connection, child, end))
-    spans = [span for span in spans if span]
-    return range(min(span.start for span in spans), max(span.stop for span in spans)) if spans else range(0)
+    return _span(spans)
 
 
-def _oldest(run: StoredRun, shared: range) -> int:
-    """From which seq on a run's rows are read by somebody."""
-    own = run.row.base if run.row.id is not None else run.row.seq + 1
-    return min(own, shared.start) if shared else own
+def _span(parts: Sequence[range]) -> range:
+    some = [part for part in parts if part]
+    return range(min(part.start for part in some), max(part.stop for part in some)) if some else range(0)
+
+
+def _read_by_somebody(connection: apsw.Connection, run: StoredRun) -> range:
+    """The seqs between which a run's rows are read by it or by a fork. A dropped run reads nothing itself."""
+    shared = _shared(connection, run.row.key, run.row.seq)
+    own = range(run.row.base, run.row.seq + 1) if run.row.id is not None else range(0)
+    return _span([shared, own])
 
 
 def sweep_rows(connection: apsw.Connection) -> Counts:
@@ -125,25 +130,24 @@ def sweep_rows(connection: apsw.Connection) -> Counts:
     candidates = rows.ask(connection, "select key from run where (id is null or base > swept) and swept <= seq")
     for (key,) in candidates:
         run = rows.run_by_key(connection, key)
-        shared = _shared(connection, key, run.row.seq)
-        target = min(_oldest(run, shared), run.swept + _ROWS_AT_ONCE)
+        read, end = _read_by_somebody(connection, run), run.row.seq + 1
+        oldest = read.start if read.stop > run.swept else end  # what is read may all be below its own rows
+        target = min(oldest, run.swept + _ROWS_AT_ONCE)
         if target > run.swept:
             removed = _remove_rows(connection, run, run.swept, target - 1)
             connection.execute("update run set swept = ? where key = ?", (target, key))
             return Counts(0, removed, 0, 0)
-        if run.row.id is None and shared.stop <= run.row.seq:
-            return _cut(connection, run, max(shared.stop, run.swept, run.row.seq + 1 - _ROWS_AT_ONCE) - 1)
+        if read.stop < end:
+            return Counts(0, _cut(connection, run, max(read.stop, end - _ROWS_AT_ONCE) - 1), 0, 0)
     return Counts(0, 0, 0, 0)
 
 
-def _cut(connection: apsw.Connection, run: StoredRun, last: int) -> Counts:
-    """Shorten a dropped run to what its forks share of it."""
+def _cut(connection: apsw.Connection, run: StoredRun, last: int) -> int:
+    """Shorten a dropped run, of which its forks share no more."""
     row, link = reading.locate(connection, run, last)
     removed = _remove_rows(connection, run, last + 1, run.row.seq)
-    connection.execute("delete from keyframe where run = ? and seq > ?", (run.row.key, last))
-    keyframes = connection.changes()
     connection.execute("update run set seq = ?, hash = ?, head = ? where key = ?", (last, link, row, run.row.key))
-    return Counts(0, removed, keyframes, 0)
+    return removed
 
 
 def _remove_rows(connection: apsw.Connection, run: StoredRun, first: int, last: int) -> int:
@@ -158,15 +162,16 @@ def _remove_rows(connection: apsw.Connection, run: StoredRun, first: int, last: 
 
 
 def sweep_keyframes(connection: apsw.Connection) -> Counts:
-    """Remove keyframes that stand below all that is read of their run."""
+    """Remove keyframes that stand where nobody reads."""
     removed = 0
     for (key,) in rows.ask(
         connection,
         "select distinct key from run join keyframe on keyframe.run = key where id is null or keyframe.seq < base - 1",
     ):
-        run = rows.run_by_key(connection, key)
-        oldest = _oldest(run, _shared(connection, key, run.row.seq))
-        connection.execute("delete from keyframe where run = ? and seq < ?", (key, oldest - 1))
+        read = _read_by_somebody(connection, rows.run_by_key(connection, key))
+        connection.execute(
+            "delete from keyframe where run = ? and seq not between ? and ?", (key, read.start - 1, read.stop - 1)
+        )
         removed += connection.changes()
     return Counts(0, 0, removed, 0)
 

@@ -9,6 +9,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import apsw
@@ -50,6 +51,7 @@ _STANDS = "select seq, hash, epoch, head, base from run where key = ? and id is 
 _BEFORE = (
     "select before.id, before.seq, before.hash from step join step as before on before.id = step.prev where step.id = ?"
 )
+_UNFIT = (OverflowError, TypeError, ValueError)  # a value that SQLite cannot hold: a number too large, half a character
 _open_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
 
 
@@ -98,6 +100,12 @@ class SqliteStore:
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         """Do the work of all jobs in one transaction. Runs under the group's lead."""
+        try:
+            self._transact(jobs, guarded=False)
+        except _UNFIT:  # whose it was is seen when each stands alone
+            self._transact(jobs, guarded=True)
+
+    def _transact(self, jobs: Sequence[Job], *, guarded: bool) -> None:
         connection = self._writing()
         try:
             take(self._lock_file, self.where, self._patience)
@@ -106,14 +114,19 @@ class SqliteStore:
             cursor = connection.cursor()  # one for all: cheaper than one for each statement
             cursor.execute("begin immediate")
             for job in jobs:
-                work = job.work
+                work, job.error = job.work, None
                 try:
-                    if type(work) is Append:
+                    if type(work) is Append and not guarded:
                         job.result = _append(connection, work, cursor.execute)
                     else:
+                        do = work if callable(work) else partial(_append, append=work, execute=cursor.execute)
                         with connection:  # a savepoint: what fails, fails alone
-                            job.result = work(connection)
+                            job.result = do(connection)
                 except EverstepError as error:
+                    job.error = error
+                except _UNFIT as error:
+                    if not guarded:
+                        raise
                     job.error = error
             cursor.execute("commit")
         except apsw.Error as error:
@@ -340,8 +353,7 @@ def _create(connection: apsw.Connection, new: NewRun) -> Claim:
             raise DamagedError("the keyframe that a pruned run begins with is missing", run_id=new.fork[0])
         retention.put_keyframe(connection, key, kept, None)
     rows.reseal(connection, key)
-    seq, link = start.seq, start.hash
-    claim = Claim(new.id, new.owner, 1, seq, link, key, retention.generation(connection))
+    claim = Claim(new.id, new.owner, 1, start.seq, start.hash, key, retention.generation(connection))
     if not new.entries:
         return claim
     _append(connection, Append(claim, new.entries, new.blobs), connection.execute)

@@ -104,7 +104,7 @@ class Reading(Place):
         store.append(writer.draft(rows, keyframe=kept))
         given, names = [list(first), list(rows)], [*blobs, *kept.blobs]
         for handed in (tags, blobs, first, rows, kept.blobs):
-            handed.clear()  # type: ignore[attr-defined] # dicts and lists alike
+            handed.clear()
         assert store.run("run").tags == {"user": "ann"}
         assert listed(store, tags={"user": "ann"}) == ["run"]
         assert [history(store), history(store, "other")] == given

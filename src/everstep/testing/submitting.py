@@ -52,8 +52,8 @@ class Submitting(Place):
 
         got = together(
             [
-                *[lambda some=some: _run(_all(store, some)) for some in drafts],  # type: ignore[misc] # bound early
-                *[lambda one=one: plain(one) for one in writers[2:]],  # type: ignore[misc] # bound early
+                *[lambda some=some: _run(_all(store, some)) for some in drafts],
+                *[lambda one=one: plain(one) for one in writers[2:]],
             ]
         )
         assert got == [[True] * 20] * 4

@@ -3,9 +3,12 @@ from __future__ import annotations
 import os
 import random
 import resource
+import struct
 import sys
 import time
+import zoneinfo
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ormsgpack
@@ -191,7 +194,8 @@ def instance(kind: int, *parts: Any) -> bytes:
     return extension(kind, [*parts])
 
 
-LAZY = ormsgpack.Ext(ext.RANGE, ormsgpack.packb([0, 1 << 60, 1]))
+# Sizes here are such that a reader which believes them succeeds: it gives a value, and so fails the test.
+LAZY = ormsgpack.Ext(ext.RANGE, ormsgpack.packb([0, 1 << 20, 1]))
 
 ATTACKS = {
     "extensions nested thousands deep": chain(ext.SECRET, 5000),
@@ -207,7 +211,11 @@ ATTACKS = {
     "an array of objects in disguise": array("<f8,O", [1], b"1234567812345678"),
     "an array of text beyond Unicode": array("<U1", [1], b"\xff\xff\xff\xff"),
     "an array of bools that are neither": array("|b1", [1], b"\x07"),
-    "a bytearray of a size": extension(ext.BYTEARRAY, 1 << 40),
+    "an array of memory that nobody wrote": array("<f8", [1 << 20], b""),
+    "an array whose size takes forever to compute": array("<f8", [(1 << 64) - 1] * 300_000, b"12345678"),
+    "an array of records": array("<i4,<i4", [1], b"12345678"),
+    "an array of raw memory": array("|V8", [1], b"12345678"),
+    "a bytearray of a size": extension(ext.BYTEARRAY, 1 << 20),
     "a deque of what never ends": ormsgpack.packb(ormsgpack.Ext(ext.DEQUE, ormsgpack.packb([None, LAZY]))),
     "a defaultdict of what never ends": ormsgpack.packb(ormsgpack.Ext(ext.DEFAULT, ormsgpack.packb([None, LAZY]))),
     "a tuple of what never ends": ormsgpack.packb(ormsgpack.Ext(ext.TUPLE, ormsgpack.packb(LAZY))),
@@ -249,6 +257,22 @@ def test_an_attack_with_a_name_is_refused_at_once(name: str) -> None:
         decode(ATTACKS[name])
     outcome(view, ATTACKS[name])
     assert memory() - before < GROWTH
+
+
+def test_only_the_name_of_a_zone_reaches_the_file_system(tmp_path: Path) -> None:
+    """Promise 8."""
+    file = b"TZif" + bytes(16) + struct.pack(">6l", 0, 0, 0, 0, 1, 4) + struct.pack(">lbb", 0, 0, 0) + b"UTC\0"
+    for name in ("odd.zone", "Good_Zone"):
+        (tmp_path / name).write_bytes(file)
+    zoneinfo.reset_tzpath([str(tmp_path)])
+    try:
+        assert zoneinfo.ZoneInfo("odd.zone").key == "odd.zone"
+        assert decode(extension(ext.TIME, [1, 2, 3, 4, 0, "Good_Zone"])).tzinfo.key == "Good_Zone"
+        with pytest.raises(DamagedError):
+            decode(extension(ext.TIME, [1, 2, 3, 4, 0, "odd.zone"]))
+    finally:
+        zoneinfo.reset_tzpath()
+        zoneinfo.ZoneInfo.clear_cache()
 
 
 def test_values_that_are_large_only_in_what_they_mean_are_fine() -> None:

@@ -173,6 +173,11 @@ def test_equal_sets_have_equal_bytes_in_whatever_order_they_were_filled() -> Non
     assert encode(set(items)) == encode(other)
 
 
+@pytest.mark.parametrize("value", [1 << 63, (1 << 64) - 1, -(1 << 63), 1 << 64, "ü", {"ü": [1.5, b"x", None, True]}])
+def test_the_bytes_of_a_value_do_not_depend_on_what_is_beside_it(value: Any) -> None:
+    assert encode([value])[1:] == encode([value, ()])[1:-3]
+
+
 def test_the_bits_of_a_nan_are_kept() -> None:
     [odd] = struct.unpack(">d", bytes.fromhex("7ff8000000000123"))
     assert struct.pack(">d", decode(encode([odd]))[0]).hex() == "7ff8000000000123"

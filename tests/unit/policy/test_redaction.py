@@ -43,6 +43,10 @@ class Model(pydantic.BaseModel):
     hidden: pydantic.SecretStr = pydantic.SecretStr("")
 
 
+class Open(pydantic.BaseModel, extra="allow"):
+    note: str
+
+
 class Field(enum.Enum):
     PASSWORD = 1
 
@@ -84,7 +88,10 @@ PLACES: list[Callable[[str], Any]] = [
     lambda t: f"caf\\u00e9{t}",
     lambda t: f"https://example.com/?next=a%3D{t}",
     lambda t: ["x" * 65, t, 65, "A" * 48 + " " + t, 48],
-    lambda t: [np.array([t, "b"]), np.array([t.encode()]), np.str_(t)],
+    lambda t: np.array([[t, "b"]]),
+    lambda t: np.array([t.encode()]),
+    lambda t: [np.str_(t), np.bytes_(t.encode())],
+    lambda t: Open.model_validate({"note": "", "found": [t]}),
 ]
 
 
@@ -116,6 +123,20 @@ def test_containers_and_classes_keep_their_types(gate: Gate) -> None:
     assert cleaned[0].maxlen == 3
     assert cleaned[2].default_factory is list
     assert isinstance(cleaned[3].user, Redacted)
+
+
+def test_a_token_behind_the_beginning_of_another_is_found(gate: Gate) -> None:
+    """Promise 10."""
+    assert PLACEHOLDER.sub("#", gate.text(f"AKIA-npm_-{TOKEN}")) == "AKIA-npm_-#"
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    ["sk-", "eyJ", "-eyJ", ".eyJ", "://a:", "-----BEGIN PRIVATE KEY-----", '"password": "\\', "Basic a", "\\", "AKIA"],
+)
+def test_a_text_made_of_beginnings_does_not_take_forever(gate: Gate, beginning: str) -> None:
+    text = '"password": "' + beginning * (200_000 // len(beginning))
+    assert gate.text(gate.text(text)) == gate.text(text)
 
 
 # Names
@@ -204,7 +225,16 @@ def test_equal_secrets_have_equal_digests_and_others_do_not(gate: Gate) -> None:
 
     same = [TOKEN, f"see {TOKEN}!", TOKEN.encode(), {TOKEN: 1}, Secret(TOKEN), {"password": TOKEN}, f"://u:{TOKEN}@"]
     assert len({digest(value) for value in same}) == 1
-    others = [TOKEN + "x", Secret("x"), Secret(b"x"), Secret(["x"]), Secret(1), Secret(1.0), Secret("1")]
+    others = [
+        TOKEN + "x",
+        Secret("x"),
+        Secret(b"x"),
+        Secret(["x"]),
+        Secret(1),
+        Secret(1.0),
+        Secret("1"),
+        Secret("\x01"),
+    ]
     assert len({digest(value) for value in [*others, TOKEN]}) == len(others) + 1
     assert digest(Secret(Login("a", "b"))) == digest({"secret": Login("a", "b")})
 

@@ -114,7 +114,7 @@ SECRET_NAMES = """
     secret secrets client_secret clientSecret webhook-secret secret_key SecretString
     access_token accessToken refresh_token id_token idToken auth_token session_token sessionToken security_token
     bearer_token api_token oauth_token GITHUB_TOKEN HF_TOKEN bot_token PRIVATE-TOKEN X-Auth-Token X-Vault-Token
-    X-Amz-Security-Token x-goog-api-key x-csrf-token ocp-apim-subscription-key
+    X-Amz-Security-Token x-goog-api-key x-csrf-token ocp-apim-subscription-key x-functions-key
     authorization Authorization AUTHORIZATION proxy-authorization Proxy-Authorization HTTP_AUTHORIZATION
     cookie Cookie cookies set-cookie Set-Cookie setCookie
     private_key privateKey signing_key encryption_key credentials credential gcp_credentials
