@@ -31,8 +31,9 @@ def same(a: Any, b: Any) -> bool:  # noqa: C901, PLR0911, PLR0912 - a table of c
         case Decimal():
             return str(a) == str(b)
         case datetime() | time():
-            zone = (a.tzinfo, repr(a.tzinfo), a.fold)
-            return zone == (b.tzinfo, repr(b.tzinfo), b.fold) and a.replace(tzinfo=None) == b.replace(tzinfo=None)
+            zone = (type(a.tzinfo), repr(a.tzinfo), a.fold)  # two ZoneInfo of one key need not be equal
+            apart = zone != (type(b.tzinfo), repr(b.tzinfo), b.fold)
+            return not apart and a.replace(tzinfo=None) == b.replace(tzinfo=None)
         case np.ndarray() | np.generic():
             return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
         case dict():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Any
 
+from everstep.codec import frame
 from everstep.codec.values import BlobRef, encode, view
 from everstep.errors import DamagedError
 
@@ -17,20 +18,20 @@ _MARK = encode(BlobRef(bytes(16), 0))[2:6]
 _LONG = (BLOB_SIZE - 5) // 4
 
 
-def blob_id(data: bytes) -> bytes:
-    """The 16 bytes that name a content."""
-    return sha256(data).digest()[:16]
+def blob_id(framed: bytes) -> bytes:
+    """The 16 bytes that name a stored piece. They are of the frame, so that a check need not unpack it."""
+    return sha256(framed).digest()[:16]
 
 
-def checked(name: bytes, data: bytes) -> bytes:
-    """The content read under a name. Raises DamagedError if it is not what was stored there."""
-    if blob_id(data) != name:
-        raise DamagedError(f"the content stored as blob {name.hex()} is not what was written")
-    return data
+def opened(name: bytes, framed: bytes) -> bytes:
+    """The encoding in the piece read under a name. Raises DamagedError if it is not what was stored there."""
+    if blob_id(framed) != name:
+        raise DamagedError(f"the piece stored as {name.hex()} is not what was written")
+    return frame.unpack(framed)
 
 
 def outline(data: bytes) -> tuple[bytes, dict[bytes, bytes]]:
-    """An encoding with its large leaves replaced by references, and the encodings of those leaves by id.
+    """An encoding with its large leaves replaced by references, and those leaves by id, framed.
 
     A leaf is anything but an exact dict or list, so a blob never refers to another. No class is needed.
     """
@@ -68,6 +69,7 @@ def _outlined(value: Any, made: dict[bytes, bytes]) -> Any:
     data = encode(value)
     if len(data) < BLOB_SIZE:
         return value
-    name = blob_id(data)
-    made[name] = data
+    framed = frame.pack(data, 3)  # written once and read often
+    name = blob_id(framed)
+    made[name] = framed
     return BlobRef(name, len(data))

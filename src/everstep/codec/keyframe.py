@@ -5,7 +5,7 @@ its path and the references to its closed pieces. A piece is content-addressed a
 references of other pieces (level 1 and up), so that a list of any length leaves few references in the keyframe.
 Lists are cut wherever dicts alone lead to them; a list inside an item of a list stays inside that item.
 
-`fetch` gives the content of a piece or blob by its id, already checked against the id (`blobs.checked`).
+`fetch` gives the content of a piece or blob by its id, already checked against the id (`blobs.opened`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from everstep.codec import blobs, delta
+from everstep.codec import blobs, delta, frame
 from everstep.codec.values import encode, view
 from everstep.errors import DamagedError, NewerFormatError
 
@@ -33,7 +33,7 @@ PAGE = 1 << 12
 
 
 class Frozen(NamedTuple):
-    """A keyframe's encoding, and the new pieces, by id, that must be stored with it."""
+    """A keyframe's encoding, and the new pieces, framed and by id, that must be stored with it."""
 
     data: bytes
     blobs: dict[bytes, bytes]
@@ -217,9 +217,10 @@ class Segments:
 
     def _piece(self, run: list[Any], level: int) -> Ref:
         data = encode(_plain(run))
-        name = blobs.blob_id(data)
+        framed = frame.pack(data)
+        name = blobs.blob_id(framed)
         if name not in self._stored:
-            self._made[name] = data
+            self._made[name] = framed
         if level:
             return Ref(name, sum(ref.size for ref in run), level, deep=False)
         return Ref(name, len(run), level, bool(blobs.held(data)))

@@ -7,8 +7,7 @@ from typing import Any
 
 import apsw
 
-from everstep.codec import frame
-from everstep.codec.blobs import checked
+from everstep.codec.blobs import blob_id as blob_id_of
 from everstep.codec.chain import Entry
 from everstep.errors import DamagedError, PrunedError, StepNotFoundError
 from everstep.store import rows
@@ -20,7 +19,7 @@ _ROW = "step.seq, step.kind, step.status, step.name, step.started, step.duration
 # From row ?1, which should stand at seq ?2, back to seq ?3; given out from seq ?4 down.
 _WALK = """
 with recursive walk(id, seq) as (
-  select ?1, ?2 union all select step.prev, walk.seq - 1 from walk join step on step.id = walk.id where walk.seq > ?3)
+  select ?1, ?2 union all select (select prev from step where id = walk.id), walk.seq - 1 from walk where walk.seq > ?3)
 select {columns} from walk cross join step on step.id = walk.id where walk.seq <= ?4
 """
 _NEXT_KEYFRAME = (
@@ -32,7 +31,10 @@ _LAST_KEYFRAME = (
     "where run = ?1 and seq between ?2 and ?3 and (row is not null or run = ?4) order by seq desc limit 1"
 )
 # With the run a row stands in, unless that was dropped, or pruned above it and a fork alone still reads it.
-_FOUND = f"select run.id, {_ROW} from step join run on run.key = step.run where run.id is not null and step.seq >= run.base and "  # noqa: S608 - constants
+_FOUND = (
+    f"select run.id, {_ROW} from step join run on run.key = step.run "  # noqa: S608 - constants
+    "where run.id is not null and step.seq >= run.base and"
+)
 _WALK_ROWS = _WALK.format(columns=_ROW)
 _WALK_IDS = _WALK.format(columns="step.id, step.seq, step.hash")
 
@@ -130,7 +132,7 @@ def search(
     make = Entry._make
     new = connection.execute(f"select id, {_ROW} from step where id > ? and run > 0 order by id", (since,))  # noqa: S608 - constant
     index.add(((columns[0], make(columns[1:])) for columns in new), since, generation)
-    sql = _FOUND + "step.id = ?"
+    sql = f"{_FOUND} step.id = ?"
     found: list[tuple[str, Entry]] = []
     for row in index.find(words):
         found += [(columns[0], make(columns[1:])) for columns in connection.execute(sql, (row,))]
@@ -149,22 +151,21 @@ def inspect(connection: apsw.Connection) -> Iterator[str]:
     for key, rows_there in counted.items():
         yield f"{rows_there} rows belong to run number {key}, which is missing"
     for blob_id, data in connection.execute("select id, data from blob"):
-        try:
-            checked(blob_id, frame.unpack(data))
-        except DamagedError as damage:
-            yield f"the stored piece {blob_id.hex()} was changed ({damage.what})"
+        if blob_id_of(data) != blob_id:
+            yield f"the stored piece {blob_id.hex()} was changed"
 
 
 def marked(connection: apsw.Connection, run_id: str | None, kind: int, limit: int) -> list[tuple[str, Entry]]:
     """Rows of a kind that has its own index, newest first."""
     make = Entry._make
+    # The kind as a constant, and no order that the table has anyway: or SQLite looks at every row instead of the index.
     if run_id is None:
-        sql = _FOUND + "kind = ? order by step.id desc limit ?"
-        return [(columns[0], make(columns[1:])) for columns in connection.execute(sql, (kind, limit))]
+        sql = f"{_FOUND} kind = {kind:d} order by +step.id desc limit ?"
+        return [(columns[0], make(columns[1:])) for columns in connection.execute(sql, (limit,))]
     run = rows.find_run(connection, run_id)
     result: list[tuple[str, Entry]] = []
-    sql = f"select {_ROW} from step where run = ? and kind = ? and seq between ? and ? order by seq desc limit ?"  # noqa: S608 - constants
+    sql = f"select {_ROW} from step where run = ? and kind = {kind:d} and seq between ? and ? order by seq desc limit ?"  # noqa: S608 - constants
     for part in rows.history(connection, run):
-        bounds = (part.run.row.key, kind, run.row.base, part.last, limit - len(result))
+        bounds = (part.run.row.key, run.row.base, part.last, limit - len(result))
         result += [(run_id, make(columns)) for columns in connection.execute(sql, bounds)]
     return result

@@ -9,7 +9,6 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 import apsw
@@ -119,9 +118,8 @@ class SqliteStore:
                     if type(work) is Append and not guarded:
                         job.result = _append(connection, work, cursor.execute)
                     else:
-                        do = work if callable(work) else partial(_append, append=work, execute=cursor.execute)
                         with connection:  # a savepoint: what fails, fails alone
-                            job.result = do(connection)
+                            job.result = work(connection) if callable(work) else _append(connection, work)
                 except EverstepError as error:
                     job.error = error
                 except _UNFIT as error:
@@ -271,9 +269,9 @@ def _stores_after_fork() -> None:
 os.register_at_fork(after_in_child=_stores_after_fork)
 
 
-def _append(connection: apsw.Connection, append: Append, execute: Callable[..., object]) -> bool:
+def _append(connection: apsw.Connection, append: Append, execute: Callable[..., object] | None = None) -> bool:
     """Add rows to a run, or find that they are there. Raises ConflictError or StaleWriterError, with nothing added."""
-    claim, entries = append.claim, append.entries
+    claim, entries, execute = append.claim, append.entries, execute or connection.execute
     sql = _INSERT_FIRST
     for entry in entries:
         execute(sql, (claim.key, *entry))
@@ -315,8 +313,7 @@ def _explain(connection: apsw.Connection, append: Append) -> None:
 
 
 def _set_status(connection: apsw.Connection, key: int, status: int, last: Entry) -> None:
-    finished = STATUSES[status] in FINISHED
-    ended = last.started + last.duration if finished else None
+    ended = last.started + last.duration if STATUSES[status] in FINISHED else None
     connection.execute("update run set status = ?, ended = ? where key = ?", (status, ended, key))
     rows.reseal(connection, key)
 
@@ -356,7 +353,7 @@ def _create(connection: apsw.Connection, new: NewRun) -> Claim:
     claim = Claim(new.id, new.owner, 1, start.seq, start.hash, key, retention.generation(connection))
     if not new.entries:
         return claim
-    _append(connection, Append(claim, new.entries, new.blobs), connection.execute)
+    _append(connection, Append(claim, new.entries, new.blobs))
     return claim._replace(seq=new.entries[-1].seq, hash=new.entries[-1].hash)
 
 

@@ -23,8 +23,8 @@ LONG = 1_000.0  # seconds: a lease that no test outlives
 
 def piece(text: str) -> tuple[bytes, bytes]:
     """A large piece: its id, and its content as a store keeps it."""
-    content = encode(text)
-    return blob_id(content), frame.pack(content)
+    framed = frame.pack(encode(text))
+    return blob_id(framed), framed
 
 
 def pieces(*texts: str) -> dict[bytes, bytes]:

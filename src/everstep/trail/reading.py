@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from everstep.codec import chain, frame
-from everstep.codec.blobs import checked
+from everstep.codec.blobs import opened
 from everstep.codec.chain import Entry
 from everstep.codec.delta import apply
 from everstep.codec.keyframe import thaw
@@ -29,7 +29,7 @@ class Reader:
 
     def fetch(self, blob_id: bytes) -> bytes:
         """A stored piece, checked against its id."""
-        return checked(blob_id, frame.unpack(self._store.blob(blob_id)))
+        return opened(blob_id, self._store.blob(blob_id))
 
     def place(self, run: RunRow, at: int | None) -> int:
         """A seq that can be asked for: the head by default. Raises StepNotFoundError or PrunedError."""

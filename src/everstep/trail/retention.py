@@ -35,5 +35,5 @@ def base_at(store: Store, run_id: str, seq: int) -> Keyframe:
         tree.apply(read_ops(entry))
     data, pieces = tree.freeze()
     return Keyframe(
-        seq, rows[-1].hash, frame.pack(data, 3), {key: frame.pack(piece, 3) for key, piece in pieces.items()}
+        seq, rows[-1].hash, frame.pack(data, 3), pieces
     )

@@ -161,12 +161,11 @@ class Scribe:
             light, body = gate.both(trimmed(meta), trimmed(payload))
         except UnstorableError as refused:
             raise self._named(refused, meta, ops or []) from None
-        blobs: dict[bytes, bytes] | None = None
+        blobs: dict[bytes, bytes] = {}
         if len(body) >= KEYFRAME_BYTES:
-            body, found = outline(body)
-            blobs = {key: frame.pack(data, 3) for key, data in found.items()}
-            if found:
-                light = gate.gate([*meta, *[None] * (record.BLOBS - len(meta)), b"".join(found)])
+            body, blobs = outline(body)
+            if blobs:
+                light = gate.gate([*meta, *[None] * (record.BLOBS - len(meta)), b"".join(blobs)])
         entry = chain.seal(claim.hash, *columns, light, frame.pack(body))
         if ops is not None:
             shadow.recent.append(body)
@@ -219,7 +218,7 @@ class Scribe:
     def fetch(self, blob_id: bytes) -> bytes:
         """A piece, checked against its id."""
         found = self._on_their_way.get(blob_id)
-        return self._stored(blob_id) if found is None else found
+        return self._stored(blob_id) if found is None else frame.unpack(found)
 
     def lost(self) -> None:
         """A write did not take: look where the store stands before the next draft."""
@@ -237,10 +236,9 @@ class Scribe:
     def _keyframe(self, shadow: _Shadow, entry: Entry) -> Keyframe:
         data, pieces = shadow.freeze()
         self._on_their_way.update(pieces)
-        framed = {key: frame.pack(piece) for key, piece in pieces.items()}
-        keyframe = Keyframe(entry.seq, entry.hash, frame.pack(data), framed)
+        keyframe = Keyframe(entry.seq, entry.hash, frame.pack(data), pieces)
         # Geometric over what is written, so that a large state without long lists is not written again and again.
-        shadow.due = max(KEYFRAME_BYTES, len(keyframe.data) + sum(map(len, framed.values())))
+        shadow.due = max(KEYFRAME_BYTES, len(keyframe.data) + sum(map(len, pieces.values())))
         shadow.bytes = 0
         return keyframe
 
@@ -263,7 +261,11 @@ class Scribe:
             self._shadow = self._read_shadow()
         data, pieces = self._shadow.freeze()
         self._shadow = None  # its new pieces are not stored: it is read again
-        return thaw(data, lambda blob_id: pieces[blob_id] if blob_id in pieces else self.fetch(blob_id), decode=view)
+        self._on_their_way.update(pieces)
+        state = thaw(data, self.fetch, decode=view)
+        for piece in pieces:
+            del self._on_their_way[piece]
+        return state
 
 
 class _Shadow:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from everstep.codec import keyframe
+from everstep.codec import frame, keyframe
 from everstep.codec.blobs import blob_id
 from everstep.codec.keyframe import Frozen
 from everstep.codec.values import BlobRef, encode
@@ -21,7 +21,7 @@ class Pieces:
 
     def fetch(self, name: bytes) -> bytes:
         self.asked.append(name)
-        return self.content[name]
+        return frame.unpack(self.content[name])
 
     def keep(self, frozen: Frozen) -> Frozen:
         for name, data in frozen.blobs.items():
@@ -30,9 +30,9 @@ class Pieces:
         return frozen
 
     def blob(self, value: Any) -> BlobRef:
-        data = encode(value)
-        self.content[blob_id(data)] = data
-        return BlobRef(blob_id(data), len(data))
+        framed = frame.pack(encode(value))
+        self.content[blob_id(framed)] = framed
+        return BlobRef(blob_id(framed), len(encode(value)))
 
 
 def make_small(patch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,24 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from everstep.codec.blobs import BLOB_SIZE, blob_id, checked, held, outline
+from everstep.codec import frame
+from everstep.codec.blobs import BLOB_SIZE, blob_id, held, opened, outline
 from everstep.codec.values import BlobRef, decode, encode, view
 from everstep.errors import DamagedError
+
+
+def name_of(data: bytes) -> bytes:
+    return blob_id(frame.pack(data, 3))
+
+
+def fetch_from(made: dict[bytes, bytes]) -> Callable[[bytes], bytes]:
+    return lambda name: opened(name, made[name])
 
 
 @dataclasses.dataclass
@@ -47,29 +57,29 @@ def test_a_large_leaf_of_any_type_comes_back_as_it_was(leaf: Any) -> None:
     value = {"a": [1, {"b": leaf}], 7: "small"}
     rest, made = outline(encode(value))
     assert len(rest) < 100
-    assert list(made.values()) == [encode(leaf)]
-    assert decode(rest, made.__getitem__) == value
-    assert encode(view(rest, made.__getitem__)) == encode(value)
+    assert [opened(*piece) for piece in made.items()] == [encode(leaf)]
+    assert decode(rest, fetch_from(made)) == value
+    assert encode(view(rest, fetch_from(made))) == encode(value)
 
 
 def test_an_array_is_a_leaf() -> None:
     array = np.arange(BLOB_SIZE // 8, dtype=np.int64)
     rest, made = outline(encode({"array": array}))
-    assert view(rest) == {"array": BlobRef(blob_id(encode(array)), len(encode(array)))}
-    assert (decode(rest, made.__getitem__)["array"] == array).all()
+    assert view(rest) == {"array": BlobRef(name_of(encode(array)), len(encode(array)))}
+    assert (decode(rest, fetch_from(made))["array"] == array).all()
 
 
 def test_a_leaf_is_out_of_line_from_the_bound_on() -> None:
     below, at = "x" * (BLOB_SIZE - 4), "x" * (BLOB_SIZE - 3)
     assert (len(encode(below)), len(encode(at))) == (BLOB_SIZE - 1, BLOB_SIZE)
     rest, made = outline(encode([below, at]))
-    assert view(rest) == [below, BlobRef(blob_id(encode(at)), BLOB_SIZE)]
-    assert list(made.values()) == [encode(at)]
+    assert view(rest) == [below, BlobRef(name_of(encode(at)), BLOB_SIZE)]
+    assert [opened(*piece) for piece in made.items()] == [encode(at)]
 
 
 def test_the_whole_value_can_be_one_leaf() -> None:
     data = encode("x" * BLOB_SIZE)
-    assert outline(data) == (encode(BlobRef(blob_id(data), len(data))), {blob_id(data): data})
+    assert outline(data) == (encode(BlobRef(name_of(data), len(data))), {name_of(data): frame.pack(data, 3)})
 
 
 def test_equal_leaves_are_one_blob_and_leaves_of_other_types_are_others() -> None:
@@ -93,10 +103,10 @@ def test_references_are_found_inside_every_container() -> None:
 
 def test_content_that_changed_under_its_name_is_damage() -> None:
     """Promise 9: one flipped bit is seen."""
-    data = encode("x" * 100)
-    assert checked(blob_id(data), data) == data
-    flipped = bytes([*data[:-1], data[-1] ^ 1])
-    with pytest.raises(DamagedError, match=blob_id(data).hex()):
-        checked(blob_id(data), flipped)
+    framed = frame.pack(encode("x" * 100))
+    assert opened(blob_id(framed), framed) == encode("x" * 100)
+    flipped = bytes([*framed[:-1], framed[-1] ^ 1])
+    with pytest.raises(DamagedError, match=blob_id(framed).hex()):
+        opened(blob_id(framed), flipped)
     with pytest.raises(DamagedError):
-        checked(blob_id(data)[:-1], data)
+        opened(blob_id(framed)[:-1], framed)

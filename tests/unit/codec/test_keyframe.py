@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from everstep.codec import keyframe
+from everstep.codec import frame, keyframe
 from everstep.codec.delta import APPEND, DELETE, SET, SPLICE
 from everstep.codec.keyframe import Frozen, Segments, StateTree, refs, thaw
 from everstep.codec.values import encode, view
@@ -58,8 +58,8 @@ def test_a_long_list_is_cut_into_pieces_of_bounded_size(pieces: Pieces) -> None:
     state = {"few": [message(n) for n in range(300)], "many": list(range(300)), "deep": {"er": {"log": ["x"] * 300}}}
     tree.apply([[SET, key, value] for key, value in copy.deepcopy(state).items()])
     frozen = pieces.keep(tree.freeze())
-    assert all(len(data) <= keyframe.PIECE_BYTES for data in frozen.blobs.values())
-    assert all(len(view(data)) <= keyframe.PIECE_ITEMS for data in frozen.blobs.values())
+    assert all(len(data) <= keyframe.PIECE_BYTES for data in map(frame.unpack, frozen.blobs.values()))
+    assert all(len(view(data)) <= keyframe.PIECE_ITEMS for data in map(frame.unpack, frozen.blobs.values()))
     assert len(frozen.data) < 40_000
     assert thawed(pieces, frozen) == state
 
@@ -69,7 +69,7 @@ def test_one_large_item_is_a_piece_of_its_own(pieces: Pieces) -> None:
     large = {"parts": ["x" * 60_000, "y" * 60_000]}
     tree.apply([[APPEND, "log", [1, large, 2]]])
     frozen = pieces.keep(tree.freeze())
-    assert encode([large]) in frozen.blobs.values()
+    assert frame.pack(encode([large])) in frozen.blobs.values()
     assert thawed(pieces, frozen) == {"log": [1, large, 2]}
 
 
@@ -104,7 +104,7 @@ def test_a_piece_that_was_gone_and_comes_back_is_handed_out_again(pieces: Pieces
     tree.apply([[SET, ["log", 5], "edited"]])
     pieces.keep(tree.freeze())
     tree.apply([[SET, ["log", 5], 5]])
-    assert list(tree.freeze().blobs.values()) == [encode(list(range(128)))]
+    assert list(tree.freeze().blobs.values()) == [frame.pack(encode(list(range(128))))]
 
 
 def test_a_list_under_a_key_that_no_path_finds_again_stays_whole(pieces: Pieces) -> None:
@@ -283,8 +283,8 @@ def test_a_frame_of_another_shape_is_damage(pieces: Pieces, frame: Any) -> None:
 @pytest.mark.parametrize("level", [0, 2])
 def test_a_piece_that_is_not_what_its_reference_says_is_damage(pieces: Pieces, content: Any, level: int) -> None:
     """Promise 9: a piece of another shape is seen before its items are used."""
-    pieces.content[b"p"] = encode(content)
-    pieces.content[b"i"] = encode([1, 2])
+    pieces.content[b"p"] = frame.pack(encode(content))
+    pieces.content[b"i"] = frame.pack(encode([1, 2]))
     data = encode([1, {"a": [0]}, [[["a"], [[b"p", 2, level, False]]]]])
     with pytest.raises(DamagedError):
         thaw(data, pieces.fetch, decode=view)
@@ -294,8 +294,8 @@ def test_a_piece_that_is_not_what_its_reference_says_is_damage(pieces: Pieces, c
 
 def test_a_piece_that_covers_other_items_than_its_reference_says_is_damage(pieces: Pieces) -> None:
     """Promise 9: a wrong count would shift every index after it."""
-    pieces.content[b"p"] = encode([[b"i", 2, 0, False]])
-    pieces.content[b"i"] = encode([1, 2])
+    pieces.content[b"p"] = frame.pack(encode([[b"i", 2, 0, False]]))
+    pieces.content[b"i"] = frame.pack(encode([1, 2]))
     with pytest.raises(DamagedError):
         thaw(encode([1, {"a": [0]}, [[["a"], [[b"p", 3, 1, False]]]]]), pieces.fetch, decode=view)
 
@@ -308,10 +308,10 @@ def test_a_later_format_is_told_apart_from_damage(pieces: Pieces) -> None:
 def test_a_small_file_cannot_claim_a_huge_list(pieces: Pieces, monkeypatch: pytest.MonkeyPatch) -> None:
     """Promise 8: one piece named over and over is stopped at a bound."""
     monkeypatch.setattr(keyframe, "MAX_BYTES", 1_000_000)
-    pieces.content[b"0"] = encode(["x" * 100])
+    pieces.content[b"0"] = frame.pack(encode(["x" * 100]))
     count = 1
     for level in range(1, 5):
-        pieces.content[b"%d" % level] = encode([[b"%d" % (level - 1), count, level - 1, False]] * 100)
+        pieces.content[b"%d" % level] = frame.pack(encode([[b"%d" % (level - 1), count, level - 1, False]] * 100))
         count *= 100
     data = encode([1, {"a": []}, [[["a"], [[b"4", count, 4, False]]]]])
     with pytest.raises(DamagedError, match="more than 1,000,000 bytes"):
