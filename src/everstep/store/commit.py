@@ -96,13 +96,13 @@ class GroupCommit:
 
     def close(self) -> None:
         """Finish what waits, then refuse more. A leader that is stuck is reported, not waited for without end."""
+        self._closed = True  # first: as long as others may write, a moment without a leader may never come
         end = time.monotonic() + _CLOSE_PATIENCE
         while self._lead.locked():
             if time.monotonic() > end:
                 raise LockedError(self._where, _CLOSE_PATIENCE)
             time.sleep(0.001)
         with self._lead:
-            self._closed = True
             while self._queue or self._flight:
                 self._lead_once()
         helper, self._helper = self._helper, None

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
-from hashlib import blake2b
-from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from everstep.codec.blobs import outline
@@ -21,6 +16,8 @@ from everstep.errors import InputsDifferError, RunFinishedError, RunNotFoundErro
 from everstep.model import STATUSES, Kind, Status
 from everstep.policy.redaction import Gate
 from everstep.store.base import LEASE_SECONDS, Claim, NewRun, RunRow, Store
+from everstep.trail.detail import Path
+from everstep.trail.owner import is_gone, new_owner
 from everstep.trail.reading import Reader
 from everstep.trail.scribe import Scribe
 
@@ -43,7 +40,7 @@ class Forking(TypedDict, total=False):
     """What can be said of a fork: its id, what it sets before it goes on, its further tags."""
 
     id: str | None
-    set: Mapping[str, Any] | None
+    set: Mapping[Path, Any] | None
     tags: Mapping[str, str] | None
     lease: float
 
@@ -56,7 +53,7 @@ def begin(store: Store, gate: Gate, run_id: str | None, **detail: Unpack[Beginni
             return _continue(store, gate, store.run(known), detail)
         except RunNotFoundError:
             pass
-    chosen, owner, workflow = known or _new_id(), _owner(), gate.text(detail.get("workflow", ""))
+    chosen, owner, workflow = known or _new_id(), new_owner(), gate.text(detail.get("workflow", ""))
     scribe = Scribe(store, gate, Claim(chosen, owner, 1, -1, genesis(chosen), 0, 0), fresh=True)
     start = scribe.step(
         workflow or "start", kind=Kind.START, inputs=detail.get("inputs"), fingerprint=detail.get("fingerprint"),
@@ -81,10 +78,10 @@ def _continue(store: Store, gate: Gate, run: RunRow, detail: Beginning) -> Scrib
         given, _ = outline(gate.gate([inputs]))
         if encode(kept[INPUTS : INPUTS + 1] or [None]) != given:
             raise InputsDifferError(run.id)
-    if run.owner is not None and _is_gone(run.owner):
+    if run.owner is not None and is_gone(run.owner):
         with suppress(StaleWriterError):  # another was quicker
             store.renew(Claim(run.id, run.owner, run.epoch, run.seq, run.hash, run.key, run.generation), 0)
-    claim = store.claim(run.id, _owner(), detail.get("lease", LEASE_SECONDS))
+    claim = store.claim(run.id, new_owner(), detail.get("lease", LEASE_SECONDS))
     return Scribe(store, gate, claim, fresh=False, reopens=status is not Status.ACTIVE)
 
 
@@ -92,7 +89,7 @@ def fork(store: Store, gate: Gate, run_id: str, at: int | None, **detail: Unpack
     """A scribe at the head of a new run that shares the history of `run_id` up to `at`."""
     source, new_id, changes = store.run(run_id), detail.get("id"), detail.get("set")
     new = NewRun(
-        id=gate.text(new_id) if new_id is not None else _new_id(), owner=_owner(), created=time.time_ns() // 1000,
+        id=gate.text(new_id) if new_id is not None else _new_id(), owner=new_owner(), created=time.time_ns() // 1000,
         workflow=source.workflow, tags={**source.tags, **gated_tags(gate, detail.get("tags"))}, parent=source.parent,
         fork=(run_id, Reader(store).place(source, at)), lease=detail.get("lease", LEASE_SECONDS),
     )  # fmt: skip
@@ -109,32 +106,3 @@ def gated_tags(gate: Gate, tags: Mapping[str, str] | None) -> dict[str, str]:
 
 def _new_id() -> str:
     return f"run-{uuid.uuid4().hex[:16]}"
-
-
-def _owner() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}:{_place()}{uuid.uuid4().hex[:8]}"
-
-
-@cache
-def _place() -> str:
-    """Where process ids mean the same: containers may share a host's name and still number their processes anew."""
-    try:
-        names = Path("/proc/sys/kernel/random/boot_id").read_text("ascii") + str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        names = ""
-    return blake2b(names.encode(), digest_size=4).hexdigest()
-
-
-def _is_gone(owner: str) -> bool:
-    """Whether the owner is a process of this machine that has ended: its run need not wait for the lease to end."""
-    host, _, process = owner.rpartition(":")[0].rpartition(":")
-    here = host == socket.gethostname() and owner.rpartition(":")[2].startswith(_place())
-    if not here or not process.isdecimal():
-        return False
-    try:
-        os.kill(int(process), 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, OverflowError):
-        pass  # it is there and another user's, or it is no process id
-    return False

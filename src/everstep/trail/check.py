@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from everstep.codec import frame
+from everstep.codec.blobs import blob_id
 from everstep.codec.keyframe import refs
-from everstep.errors import DamagedError, DamageWarning, EverstepError
+from everstep.errors import DamagedError, DamageWarning
 from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
 from everstep.store.base import Inspects, Keyframe, RunQuery, RunRow, Store
 from everstep.trail.reading import Reader
@@ -44,10 +45,14 @@ class Report:
         return not self.damage
 
     def __str__(self) -> str:
-        head = f"{self.runs} runs, {self.steps} steps: " + (
-            "intact" if self.ok else f"{len(self.damage)} places damaged"
+        head = f"{_count(self.runs, 'run')}, {_count(self.steps, 'step')}: " + (
+            "intact" if self.ok else f"{_count(len(self.damage), 'place')} damaged"
         )
         return "\n".join([head, *(f"  {damage}" for damage in self.damage)])
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def verify(store: Store, run_id: str | None) -> Report:
@@ -73,31 +78,26 @@ def _all_runs(store: Store) -> tuple[list[RunRow], list[Damage]]:
 
 
 def _verify_run(store: Store, run: RunRow) -> tuple[int, list[Damage]]:
-    reader, damage, seen = Reader(store), list[Damage](), 0
+    """How many rows of its history were seen, and what is wrong with them or with what belongs to them."""
+    damage: list[Damage] = []
+    keyframes = {kept.seq: kept.hash for kept in _intact_keyframes(store, run, damage)}
+    seen, failed, last, marks = 0, 0, b"", list[int]()
     first_own = 0 if run.fork_seq is None else run.fork_seq + 1
-    marks: list[int] = []
-    failed, last, hashes = 0, b"", dict[int, bytes]()
-    keyframes = {kept.seq: kept for kept in _intact_keyframes(store, run, damage)}
     try:
-        for rows in reader.history(run):
+        for rows in Reader(store).history(run):
             seen += len(rows)
             last = rows[-1].hash
-            for entry in rows:
-                if entry.kind == _CHECKPOINT:
-                    marks.append(entry.seq)
-                if entry.status == _FAILED and entry.seq >= first_own:
-                    failed += 1
-                if entry.seq in keyframes:
-                    hashes[entry.seq] = entry.hash
+            marks += [entry.seq for entry in rows if entry.kind == _CHECKPOINT]
+            failed += sum(entry.seq >= first_own for entry in rows if entry.status == _FAILED)
+            damage += [
+                Damage("a keyframe does not belong to its step", run.id, entry.seq)
+                for entry in (rows[seq - rows[0].seq] for seq in keyframes if rows[0].seq <= seq <= rows[-1].seq)
+                if keyframes[entry.seq] != entry.hash
+            ]
     except DamagedError as found:
         return seen, [*damage, Damage(found.what, run.id, found.seq, found.intact)]
     if seen and last != run.hash:
         damage.append(Damage("the run does not point at its newest step", run.id, run.seq))
-    damage += [
-        Damage("a keyframe does not belong to its step", run.id, seq)
-        for seq, kept in keyframes.items()
-        if seq in hashes and hashes[seq] != kept.hash
-    ]
     if failed != run.errors:
         damage.append(Damage(f"its index counts {run.errors} failed steps; there are {failed}", run.id))
     if [entry.seq for _, entry in store.marked(run.id, _CHECKPOINT, len(marks) + 1)] != marks[::-1]:
@@ -106,12 +106,8 @@ def _verify_run(store: Store, run: RunRow) -> tuple[int, list[Damage]]:
 
 
 def _intact_keyframes(store: Store, run: RunRow, damage: list[Damage]) -> Iterator[Keyframe]:
-    """The keyframes that can be used; those that cannot are added to the damage. A segment is checked once."""
-    reader, at, checked = Reader(store), run.seq, set[bytes]()
-
-    def fetch(blob_id: bytes) -> bytes:
-        return reader.fetch(blob_id)
-
+    """The keyframes that can be used; those that cannot are added to the damage. A piece is checked once."""
+    fetch, at, checked = Reader(store).fetch, run.seq, set[bytes]()
     while at >= 0:
         try:
             kept = store.keyframe(run.id, at)
@@ -120,11 +116,16 @@ def _intact_keyframes(store: Store, run: RunRow, damage: list[Damage]) -> Iterat
             at = kept.seq
             for piece in refs(frame.unpack(kept.data), fetch):
                 if piece not in checked:
-                    fetch(piece)
+                    _check_piece(store, piece)
                     checked.add(piece)
             yield kept
-        except EverstepError as found:
-            seq = found.seq if isinstance(found, DamagedError) and found.seq is not None else at
-            damage.append(Damage(f"a keyframe cannot be used: {getattr(found, 'what', found)}", run.id, seq))
-            at = min(at, seq)
+        except DamagedError as found:
+            at = min(at, at if found.seq is None else found.seq)
+            damage.append(Damage(f"a keyframe cannot be used: {found.what}", run.id, at))
         at -= 1
+
+
+def _check_piece(store: Store, piece: bytes) -> None:
+    """Its frame against its name: it need not be unpacked for that."""
+    if blob_id(store.blob(piece)) != piece:
+        raise DamagedError(f"its piece {piece.hex()} is not what was written")

@@ -9,10 +9,12 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from everstep.codec.record import StepRecord
-from everstep.errors import EverstepError, RunFinishedError
+from everstep.errors import RunFinishedError
 from everstep.model import CheckpointKind, Kind, Status
 from everstep.store.base import LEASE_SECONDS, Append
-from everstep.trail.scribe import Detail, Scribe
+from everstep.trail.detail import Detail
+from everstep.trail.reading import Reader
+from everstep.trail.scribe import Scribe
 
 
 class Recorder:
@@ -37,6 +39,10 @@ class Recorder:
     def seq(self) -> int:
         """The seq of the newest step."""
         return self._scribe.claim.seq
+
+    def state(self) -> dict[str, Any]:
+        """The values as they stand."""
+        return Reader(self._scribe.store).state(self.run_id, None)
 
     def step(self, name: str, **detail: Unpack[Detail]) -> StepRecord:
         """Record a step. Raises UnstorableError or StateError, with nothing recorded, when a value does not fit."""
@@ -95,7 +101,7 @@ class Recorder:
         self._unsettled = append
         try:
             kept = self._scribe.store.append(append)
-        except EverstepError:
+        except Exception:  # the store said no; an interrupt says nothing, and leaves it unsettled
             self._unsettled = None
             self._scribe.lost()
             raise
@@ -131,6 +137,10 @@ class AsyncRecorder:
     def seq(self) -> int:
         """The seq of the newest step, waited for or not."""
         return self._scribe.claim.seq
+
+    async def state(self) -> dict[str, Any]:
+        """The values as they stand."""
+        return await asyncio.to_thread(Reader(self._scribe.store).state, self.run_id, None)
 
     async def step(self, name: str, **detail: Unpack[Detail]) -> StepRecord:
         """Record a step. Raises UnstorableError or StateError, with nothing recorded, when a value does not fit."""
@@ -178,7 +188,7 @@ class AsyncRecorder:
         future = self._scribe.store.submit(append, asyncio.get_running_loop())
         try:
             kept = await asyncio.shield(future)
-        except EverstepError:
+        except Exception:
             self._scribe.lost()
             raise
         return self._scribe.settled(append, kept=kept)

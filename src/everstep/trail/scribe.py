@@ -7,65 +7,28 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
 
 from everstep.codec import chain, frame, record
 from everstep.codec.blobs import outline
 from everstep.codec.chain import Entry
-from everstep.codec.delta import APPEND, DELETE, SET, Differ, well_formed
+from everstep.codec.delta import APPEND, DELETE, SET, Differ
 from everstep.codec.keyframe import StateTree, thaw
 from everstep.codec.record import StepRecord, read_ops, trimmed
 from everstep.codec.values import view
 from everstep.errors import StaleWriterError, StateError, UnstorableError
-from everstep.model import KIND_NUMBER, STATUS_NUMBER, CheckpointKind, Kind, Secret, Status, StepError
+from everstep.model import KIND_NUMBER, STATUS_NUMBER, CheckpointKind, Kind, Secret, Status, StepError, to_micros
 from everstep.policy.redaction import Gate
 from everstep.store.base import Append, Claim, Keyframe, Store
+from everstep.trail.detail import Path, operations
 from everstep.trail.reading import Reader
 from everstep.trail.refusal import META, PAYLOAD, named
-
-Path = str | Sequence[Any]
 
 KEYFRAME_BYTES = 64 * 1024  # of changes, after which the state is worth a keyframe
 _STEP = KIND_NUMBER[Kind.STEP]
 _ACTIVE, _COMPLETED, _FAILED = (STATUS_NUMBER[word] for word in (Status.ACTIVE, Status.COMPLETED, Status.FAILED))
-
-
-class Detail(TypedDict, total=False):
-    """Everything that can be said of a step beside its name."""
-
-    inputs: Any
-    output: Any
-    output_to: str | None
-    append_to: str | None
-    set: Mapping[str, Any] | None
-    append: Mapping[str, Sequence[Any]] | None
-    ops: Iterable[Sequence[Any]] | None
-    status: Status | str
-    error: BaseException | StepError | None
-    kind: Kind
-    started: int | None
-    duration_ms: float
-    id: int | None
-    parent: int | None
-    lane: str | None
-    index: int | None
-    attempt: int
-    external: bool
-    cached: bool
-    partial: bool
-    input_digest: bytes | None
-    superstep: int | None
-    decision: Any
-    usage: Mapping[str, Any] | None
-    child_run_id: str | None
-    input_versions: Mapping[str, int] | None
-    fingerprint: str | None
-    node_type: str | None
-    attempt_series_id: str | None
-    metadata: Mapping[str, Any] | None
-    pause: Any
-    run_status: Status | None
 
 
 class Scribe:
@@ -90,13 +53,15 @@ class Scribe:
         output: Any = None,
         output_to: str | None = None,
         append_to: str | None = None,
-        set: Mapping[str, Any] | None = None,  # noqa: A002 - the verb of the glossary
-        append: Mapping[str, Sequence[Any]] | None = None,
-        ops: Iterable[Sequence[Any]] | None = None,
+        set: Mapping[Path, Any] | None = None,  # noqa: A002 - the verb of the glossary
+        append: Mapping[Path, list[Any]] | None = None,
+        delete: Iterable[Path] = (),
+        splice: Mapping[Path, tuple[int, int, list[Any]]] | None = None,
+        ops: list[Any] | None = None,
         status: Status | str = Status.COMPLETED,
         error: BaseException | StepError | None = None,
         kind: Kind = Kind.STEP,
-        started: int | None = None,
+        started: datetime | None = None,
         duration_ms: float = 0.0,
         id: int | None = None,  # noqa: A002 - the field's name
         parent: int | None = None,
@@ -122,7 +87,7 @@ class Scribe:
         """The row of a step: `Recorder.step` says what it takes."""
         if self._lost:
             self._catch_up()
-        changes = _changes(output, output_to, append_to, set, append, ops)
+        changes = operations(output, output_to, append_to, set, append, delete, splice) if ops is None else ops
         if changes and self.gate.named(changes):
             if any(len(op) == 2 and op[0] != DELETE for op in changes):  # such an op carries the output
                 changes = [record.with_output(op, output) for op in changes]
@@ -143,7 +108,7 @@ class Scribe:
             attempt_series_id, metadata,
         ]  # fmt: skip
         duration = int(duration_ms * 1000)
-        when = started if started is not None else time.time_ns() // 1000 - duration
+        when = to_micros(started) if started is not None else time.time_ns() // 1000 - duration
         columns = (seq, _STEP if kind is Kind.STEP else KIND_NUMBER[kind], number, self.gate.text(name), when, duration)
         payload = [inputs, output, changes or None, kept_error, pause]
         return self._draft(columns, meta, payload, None if run_status is None else STATUS_NUMBER[run_status])
@@ -321,30 +286,3 @@ def _describe(error: BaseException | StepError) -> list[Any]:
         return trimmed([error.type, error.message, error.traceback])
     text = "".join(traceback.format_exception(error)) if error.__traceback__ is not None else None
     return trimmed([type(error).__qualname__, str(error), text])
-
-
-def _changes(
-    output: Any,
-    output_to: str | None,
-    append_to: str | None,
-    values: Mapping[str, Any] | None,
-    items: Mapping[str, Sequence[Any]] | None,
-    ops: Iterable[Sequence[Any]] | None,
-) -> list[Any]:
-    """The operations that a step asks for, in the order of the arguments."""
-    changes: list[Any] = []
-    if output_to is not None:
-        changes.append([SET, output_to])
-    if append_to is not None:
-        # An output that goes to two places is written twice: shared, a change to one would be a change to both.
-        changes.append([APPEND, append_to] if output_to is None else [APPEND, append_to, [output]])
-    # Loops, not comprehensions: each would cost a frame, and this runs for every step.
-    if values:
-        for key in values:
-            changes.append([SET, key, values[key]])  # noqa: PERF401 - as above
-    if items:
-        for key in items:
-            changes.append([APPEND, key, items[key]])  # noqa: PERF401 - as above
-    if ops:
-        changes += [well_formed(op) for op in ops]
-    return changes

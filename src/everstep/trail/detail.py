@@ -1,0 +1,97 @@
+"""What can be said of a step, and the operations that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, TypedDict
+
+from everstep.codec.delta import APPEND, DELETE, SET, SPLICE
+from everstep.errors import StateError
+from everstep.model import Kind, Status, StepError
+
+Path = str | tuple[Any, ...]
+
+
+class Detail(TypedDict, total=False):
+    """Everything that can be said of a step beside its name.
+
+    A path into the state is a name at its top, or a tuple of keys and list indexes that begins with one.
+    """
+
+    inputs: Any
+    output: Any
+    output_to: str | None
+    append_to: str | None
+    set: Mapping[Path, Any] | None
+    append: Mapping[Path, list[Any]] | None
+    delete: Iterable[Path]
+    splice: Mapping[Path, tuple[int, int, list[Any]]] | None
+    status: Status | str
+    error: BaseException | StepError | None
+    kind: Kind
+    started: datetime | None
+    duration_ms: float
+    id: int | None
+    parent: int | None
+    lane: str | None
+    index: int | None
+    attempt: int
+    external: bool
+    cached: bool
+    partial: bool
+    input_digest: bytes | None
+    superstep: int | None
+    decision: Any
+    usage: Mapping[str, Any] | None
+    child_run_id: str | None
+    input_versions: Mapping[str, int] | None
+    fingerprint: str | None
+    node_type: str | None
+    attempt_series_id: str | None
+    metadata: Mapping[str, Any] | None
+    pause: Any
+
+
+def operations(
+    output: Any,
+    output_to: str | None,
+    append_to: str | None,
+    values: Mapping[Path, Any] | None,
+    items: Mapping[Path, list[Any]] | None,
+    gone: Iterable[Path],
+    cuts: Mapping[Path, tuple[int, int, list[Any]]] | None,
+) -> list[Any]:
+    """The operations that a step asks for, in the order of the arguments. One without a value carries the output."""
+    found: list[Any] = []
+    if output_to is not None:
+        found.append([SET, _stored(output_to)])
+    if append_to is not None:
+        # An output that goes to two places is written twice: shared, a change to one would be a change to both.
+        found.append([APPEND, _stored(append_to)] if output_to is None else [APPEND, _stored(append_to), [output]])
+    # Loops, not comprehensions: each would cost a frame, and this runs for every step.
+    if values:
+        for path in values:
+            found.append([SET, path if type(path) is str else _stored(path), values[path]])  # noqa: PERF401 - as above
+    if items:
+        for path in items:
+            found.append([APPEND, path if type(path) is str else _stored(path), items[path]])  # noqa: PERF401 - as above
+    if gone:
+        found += [[DELETE, _stored(path)] for path in gone]
+    if cuts:
+        found += [[SPLICE, _stored(path), *_cut(path, cut)] for path, cut in cuts.items()]
+    return found
+
+
+def _stored(path: Any) -> str | list[Any]:
+    if type(path) is str:
+        return path
+    if type(path) is not tuple or not path or type(path[0]) is not str:
+        raise StateError(f"{path!r:.80}", "a path is a name, or a tuple of keys and indexes that begins with a name")
+    return list(path)
+
+
+def _cut(path: Any, cut: Any) -> tuple[int, int, list[Any]]:
+    if type(cut) is not tuple or len(cut) != 3:
+        raise StateError(f"{path!r:.80}", "a splice is (index, how many go, the list that comes)")
+    return cut

@@ -1,0 +1,42 @@
+"""Who owns a run, and whether that process is still there."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+_BOOT, _PROCESSES = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+
+
+def new_owner() -> str:
+    """A name for a writer that nobody else has."""
+    return f"{socket.gethostname()}:{os.getpid()}:{_place()}{uuid.uuid4().hex[:8]}"
+
+
+def is_gone(owner: str) -> bool:
+    """Whether the owner is a process of this machine that has ended: its run need not wait for the lease to end."""
+    host, _, process = owner.rpartition(":")[0].rpartition(":")
+    here = host == socket.gethostname() and owner.rpartition(":")[2].startswith(_place())
+    if not here or not process.isdecimal():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        pass  # it is there and another user's, or it is no process id
+    return False
+
+
+@cache
+def _place() -> str:
+    """Where process ids mean the same: containers may share a host's name and still number their processes anew."""
+    try:
+        names = _BOOT.read_text("ascii") + str(_PROCESSES.readlink())
+    except OSError:
+        names = ""
+    return sha256(names.encode()).hexdigest()[:8]

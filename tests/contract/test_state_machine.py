@@ -1,0 +1,225 @@
+"""The same calls, in any order, on the SQLite store and on the memory store as its model: what they give must agree."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from everstep.codec import record
+from everstep.codec.chain import Entry, genesis
+from everstep.errors import EverstepError, RunNotFoundError
+from everstep.model import KIND_NUMBER, Kind, Status
+from everstep.store.base import Append, Claim, Counts, RunQuery, RunRow
+from everstep.store.memory import MemoryStore
+from everstep.store.sqlite import SqliteStore
+from everstep.testing.rows import history, keyframe, new_run, pieces, row
+
+CHECKPOINT = KIND_NUMBER[Kind.CHECKPOINT]
+IDS = st.sampled_from(["a", "b", "c", "d"])
+OWNERS = st.sampled_from(["maker", "other"])
+LEASES = st.sampled_from([0.0, 1e6])  # ended at once, or never
+SEQS = st.integers(-1, 9)
+PICKS = st.integers(0, 1_000)  # of whatever there is, by remainder
+AnyStore = MemoryStore | SqliteStore
+Both = tuple[Claim, Claim]  # a claim as each store gave it: keys and generations are a store's own affair
+
+
+class Stores(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.mkdtemp()
+        self.model = MemoryStore()
+        self.real = SqliteStore(str(Path(self.folder) / "trail.db"))
+        self.claims: list[Both] = []
+        self.appends: list[tuple[Append, Append]] = []
+
+    def teardown(self) -> None:
+        try:
+            self.look()
+            assert self.real.inspect() == []
+        finally:
+            self.real.close()
+            shutil.rmtree(self.folder)
+
+    def both(self, call: Callable[[AnyStore, int], Any]) -> tuple[Any, Any] | None:
+        """What both stores gave, which must be the same; None when both raised, which must be the same error."""
+        model, real = _outcome(call, self.model, 0), _outcome(call, self.real, 1)
+        assert _plain(real) == _plain(model)
+        return None if isinstance(model, EverstepError) else (model, real)
+
+    def keep(self, claims: tuple[Any, Any] | None) -> None:
+        if claims is not None:
+            self.claims.append(claims)
+
+    @rule(run_id=IDS, owner=OWNERS, lease=LEASES, rows=st.integers(0, 3), flow=st.sampled_from(["", "x"]))
+    def create(self, run_id: str, owner: str, lease: float, rows: int, flow: str) -> None:
+        made = _rows(genesis(run_id), 0, rows)
+        new = new_run(run_id, owner=owner, lease=lease, entries=made, workflow=flow, tags={"flow": flow})
+        self.keep(self.both(lambda store, _: store.create(new)))
+
+    @rule(run_id=IDS, source=IDS, at=SEQS, owner=OWNERS, lease=LEASES)
+    def fork(self, run_id: str, source: str, at: int, owner: str, lease: float) -> None:
+        new = new_run(run_id, owner=owner, lease=lease, fork=(source, at), parent=source)
+        self.keep(self.both(lambda store, _: store.create(new)))
+
+    @rule(run_id=IDS, owner=OWNERS, lease=LEASES)
+    def claim(self, run_id: str, owner: str, lease: float) -> None:
+        self.keep(self.both(lambda store, _: store.claim(run_id, owner, lease)))
+
+    @precondition(lambda self: self.claims)
+    @rule(pick=PICKS, lease=LEASES)
+    def renew(self, pick: int, lease: float) -> None:
+        claims = self.claims[pick % len(self.claims)]
+        self.both(lambda store, which: store.renew(claims[which], lease))
+
+    @precondition(lambda self: self.claims)
+    @rule(
+        pick=PICKS,
+        rows=st.integers(1, 3),
+        kind=st.sampled_from([Kind.STEP, Kind.CHECKPOINT]),
+        status=st.sampled_from([Status.COMPLETED, Status.FAILED]),
+        kept=st.booleans(),
+        large=st.sampled_from(["", "one", "two"]),
+        ends=st.sampled_from([None, 0, 1]),
+        stale=st.booleans(),
+    )
+    def append(self, pick: int, rows: int, kept: bool, large: str, ends: int | None, stale: bool, **detail: Any) -> None:
+        claims = self.claims[pick % len(self.claims)]
+        if not stale:  # as a writer does that looked where the run stands
+            claims = (_fresh(self.model, claims[0]), _fresh(self.real, claims[1]))
+        blobs = pieces(large) if large else {}
+        made = _rows(claims[0].hash, claims[0].seq + 1, rows, blobs=blobs, **detail)
+        frame = keyframe(made[-1], large) if kept else None
+        appends = tuple(Append(claim, made, dict(blobs), frame, ends) for claim in claims)
+        self.both(lambda store, which: store.append(appends[which]))
+        self.appends.append((appends[0], appends[1]))
+
+    @precondition(lambda self: self.appends)
+    @rule(pick=PICKS)
+    def append_again(self, pick: int) -> None:
+        appends = self.appends[pick % len(self.appends)]
+        self.both(lambda store, which: store.append(appends[which]))
+
+    @rule(run_id=IDS)
+    def drop(self, run_id: str) -> None:
+        self.both(lambda store, _: store.drop(run_id))
+
+    @rule(run_id=IDS, at=SEQS, stale=st.booleans(), large=st.sampled_from(["", "one", "three"]))
+    def prune(self, run_id: str, at: int, stale: bool, large: str) -> None:
+        found = self.both(lambda store, _: store.run(run_id))
+        if found is not None:
+            base = keyframe(self.entry(run_id, at), *([large] if large else []))
+            self.both(lambda store, which: store.prune(run_id, base, found[which].generation - stale))
+
+    @rule(run_id=IDS, seqs=st.lists(SEQS, max_size=2))
+    def erase(self, run_id: str, seqs: list[int]) -> None:
+        gone = [record.erase(self.entry(run_id, seq)) for seq in seqs]
+        self.both(lambda store, _: store.erase(run_id, gone))
+
+    def entry(self, run_id: str, seq: int) -> Entry:
+        """The row that stands there, or one that never did."""
+        try:
+            return self.model.entries(run_id, seq, seq)[0]
+        except EverstepError:
+            return row(genesis("nowhere"), seq)
+
+    @rule()
+    def reclaim(self) -> None:
+        self.both(lambda store, _: store.reclaim())
+        assert not any(self.real.reclaim())
+
+    @rule()
+    def reopen(self) -> None:
+        self.real.close()
+        self.real = SqliteStore(self.real.where)
+
+    @rule(status=st.sampled_from([None, 0, 1]), flow=st.sampled_from([None, "", "x"]), limit=st.integers(0, 3))
+    def list(self, status: int | None, flow: str | None, limit: int) -> None:
+        tags = {} if flow is None else {"flow": flow}
+        for query in (
+            RunQuery(status=status, workflow=flow, limit=limit),
+            RunQuery(status=status, tags=tags, limit=limit),
+            RunQuery(parent=None, limit=limit),
+            RunQuery(parent="a", forked_from="a", limit=limit),
+        ):
+            self.both(lambda store, _, query=query: store.runs(query))  # type: ignore[misc] # bound early
+
+    @rule()
+    def look(self) -> None:
+        """Everything that can be read."""
+        self.both(lambda store, _: store.runs(RunQuery()))
+        self.both(lambda store, _: store.marked(None, CHECKPOINT, 100))
+        for run in self.model.runs(RunQuery()):
+            self.both(lambda store, _, run=run: history(store, run.id))  # type: ignore[misc] # bound early
+            self.both(lambda store, _, run=run: store.marked(run.id, CHECKPOINT, 3))  # type: ignore[misc] # bound early
+            for entry in self.model.entries(run.id, run.base, run.seq):
+                for blob_id in record.blob_ids(entry):
+                    self.both(lambda store, _, blob_id=blob_id: store.blob(blob_id))  # type: ignore[misc] # bound early
+            for at in range(-2, run.seq + 2):
+                self.both(lambda store, _, run=run, at=at: store.keyframe(run.id, at))  # type: ignore[misc] # bound early
+                self.both(lambda store, _, run=run, at=at: store.entries(run.id, at, at + 2))  # type: ignore[misc] # bound early
+
+
+def _outcome(call: Callable[[AnyStore, int], Any], store: AnyStore, which: int) -> Any:
+    try:
+        return call(store, which)
+    except EverstepError as error:
+        return error
+
+
+def _plain(given: Any) -> Any:
+    """What must be the same in both stores: all but keys, leases, generations, and how much was let go of at once."""
+    match given:
+        case Claim():
+            return given._replace(key=0, generation=0)
+        case RunRow():
+            return given._replace(key=0, lease=0.0, generation=0)
+        case Counts():
+            return Counts
+        case list():
+            return [_plain(one) for one in given]
+        case EverstepError():
+            return type(given), str(given)
+        case _:
+            return given
+
+
+def _rows(before: bytes, first: int, count: int, **detail: Any) -> list[Entry]:
+    made: list[Entry] = []
+    for seq in range(first, first + count):
+        made.append(row(made[-1].hash if made else before, seq, **detail))
+    return made
+
+
+def _fresh(store: AnyStore, claim: Claim) -> Claim:
+    try:
+        run = store.run(claim.run_id)
+    except RunNotFoundError:
+        return claim
+    return claim._replace(seq=run.seq, hash=run.hash, generation=run.generation) if run.key == claim.key else claim
+
+
+def test_the_sqlite_store_does_what_the_memory_store_does() -> None:
+    """Promises 4, 5 and 14."""
+    run_state_machine_as_test(
+        Stores, settings=settings(max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck))
+    )
+
+
+@pytest.mark.torture
+def test_the_sqlite_store_does_what_the_memory_store_does_for_long() -> None:
+    """Promises 4, 5 and 14."""
+    run_state_machine_as_test(
+        Stores,
+        settings=settings(
+            max_examples=2_000, stateful_step_count=80, derandomize=False, suppress_health_check=list(HealthCheck)
+        ),
+    )
