@@ -33,8 +33,8 @@ def key(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatc
         lambda run: run.step("s", output=HIDDEN, output_to="password"),
         lambda run: run.step("s", output=HIDDEN, append_to="passwords"),
         lambda run: run.step("s", append={"passwords": [HIDDEN]}),
-        lambda run: run.step("s", set={"config": {}}, ops=[[0, ["config", "password"], HIDDEN]]),
-        lambda run: run.step("s", set={"passwords": ["", ""]}) and run.step("s", ops=[[0, "passwords", [HIDDEN]]]),
+        lambda run: run.step("s", set={"config": {}, ("config", "password"): HIDDEN}),
+        lambda run: run.step("s", set={"passwords": ["", ""]}) and run.step("s", splice={"passwords": (0, 1, [HIDDEN])}),
         lambda run: run.save({"password": HIDDEN}),
         lambda run: run.save({"a": {"password": OTHER}}) and run.save({"a": {"password": HIDDEN}}),
         lambda run: run.save({"credentials": {"x": OTHER}}) and run.save({"credentials": {"x": HIDDEN}}),
@@ -58,7 +58,7 @@ def test_a_name_that_is_a_secret_itself_is_replaced_and_the_state_can_be_read(tm
     trail = everstep.open(tmp_path / "trail.db")
     with trail.record("r") as run:
         run.step("s", set={TOKEN: 1})
-        run.step("s", ops=[[0, [TOKEN], 2]])
+        run.step("s", set={(TOKEN,): 2})
     [(name, value)] = trail.state("r").items()
     assert (name[:20], value) == ("[redacted:anthropic:", 2)
     assert leaves(trail, tmp_path, TOKEN) == []

@@ -195,6 +195,7 @@ class GroupCommit:
             if self._closed:
                 self._helper = None  # before the last look: who comes too late starts another
                 if not self._queue:
+                    bell.put(None)  # for a second one, which an interrupt may have left behind
                     return
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -57,7 +57,7 @@ class Scribe:
         append: Mapping[Path, list[Any]] | None = None,
         delete: Iterable[Path] = (),
         splice: Mapping[Path, tuple[int, int, list[Any]]] | None = None,
-        ops: list[Any] | None = None,
+        ops: Sequence[Any] = (),  # found by comparing whole states
         status: Status | str = Status.COMPLETED,
         error: BaseException | StepError | None = None,
         kind: Kind = Kind.STEP,
@@ -87,7 +87,8 @@ class Scribe:
         """The row of a step: `Recorder.step` says what it takes."""
         if self._lost:
             self._catch_up()
-        changes = operations(output, output_to, append_to, set, append, delete, splice) if ops is None else ops
+        changes = operations(output, output_to, append_to, set, append, delete, splice)
+        changes += ops
         if changes and self.gate.named(changes):
             if any(len(op) == 2 and op[0] != DELETE for op in changes):  # such an op carries the output
                 changes = [record.with_output(op, output) for op in changes]

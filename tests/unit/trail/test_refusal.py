@@ -20,7 +20,7 @@ CODE = object()
         ({"output": [1, CODE], "output_to": "page"}, "output[1]"),
         ({"set": {"a": 1, "page": {"x": CODE}}}, "state.page.x"),
         ({"append": {"pages": [1, CODE]}}, "state.pages[1]"),
-        ({"set": {"a": {}}, "ops": [[0, ["a", "b"], CODE]]}, "state.a.b"),
+        ({"set": {"a": {}, ("a", "b"): CODE}}, "state.a.b"),
         ({"metadata": {"why": CODE}}, "metadata.why"),
         ({"usage": {"cost": CODE}}, "usage.cost"),
     ],
