@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from everstep.codec import record
 from everstep.codec.chain import Entry, genesis
@@ -23,11 +23,11 @@ from everstep.store.sqlite import SqliteStore
 from everstep.testing.rows import history, keyframe, new_run, pieces, row
 
 CHECKPOINT = KIND_NUMBER[Kind.CHECKPOINT]
-IDS = st.sampled_from(["a", "b", "c", "d"])
+NAMES = st.integers(0, 7)
+MANY = 6  # runs, beyond which no more are made
 OWNERS = st.sampled_from(["maker", "other"])
 LEASES = st.sampled_from([0.0, 1e6])  # ended at once, or never
-SEQS = st.integers(-1, 9)
-PICKS = st.integers(0, 1_000)  # of whatever there is, by remainder
+PICKS = st.integers(0, 100)  # of whatever there is, by remainder
 AnyStore = MemoryStore | SqliteStore
 Both = tuple[Claim, Claim]  # a claim as each store gave it: keys and generations are a store's own affair
 
@@ -40,6 +40,7 @@ class Stores(RuleBasedStateMachine):
         self.real = SqliteStore(str(Path(self.folder) / "trail.db"))
         self.claims: list[Both] = []
         self.appends: list[tuple[Append, Append]] = []
+        self.gone = RunRow(0, "r9", "", "", 0, None, 0.0, 1, 3, b"", 0, 0, None, None, None, None, None, None, {}, 0, 0)
 
     def teardown(self) -> None:
         try:
@@ -59,25 +60,38 @@ class Stores(RuleBasedStateMachine):
         if claims is not None:
             self.claims.append(claims)
 
-    @rule(run_id=IDS, owner=OWNERS, lease=LEASES, rows=st.integers(0, 3), flow=st.sampled_from(["", "x"]))
-    def create(self, run_id: str, owner: str, lease: float, rows: int, flow: str) -> None:
-        made = _rows(genesis(run_id), 0, rows)
-        new = new_run(run_id, owner=owner, lease=lease, entries=made, workflow=flow, tags={"flow": flow})
+    def some_run(self, pick: int) -> RunRow:
+        """A run that is there, or, now and then, one that is not any more."""
+        runs = self.model.runs(RunQuery())
+        return runs[pick % len(runs)] if runs and pick % 10 else self.gone
+
+    @initialize(rows=st.integers(1, 6))
+    def begin(self, rows: int) -> None:
+        self.create(0, "maker", 1e6, rows, "")
+
+    @precondition(lambda self: len(self.model._runs) < MANY)
+    @rule(name=NAMES, owner=OWNERS, lease=LEASES, rows=st.integers(0, 3), flow=st.sampled_from(["", "x"]))
+    def create(self, name: int, owner: str, lease: float, rows: int, flow: str) -> None:
+        made = _rows(genesis(f"r{name}"), 0, rows)
+        new = new_run(f"r{name}", owner=owner, lease=lease, entries=made, workflow=flow, tags={"flow": flow})
         self.keep(self.both(lambda store, _: store.create(new)))
 
-    @rule(run_id=IDS, source=IDS, at=SEQS, owner=OWNERS, lease=LEASES)
-    def fork(self, run_id: str, source: str, at: int, owner: str, lease: float) -> None:
-        new = new_run(run_id, owner=owner, lease=lease, fork=(source, at), parent=source)
+    @precondition(lambda self: len(self.model._runs) < MANY)
+    @rule(name=NAMES, pick=PICKS, at=PICKS, owner=OWNERS, lease=LEASES)
+    def fork(self, name: int, pick: int, at: int, owner: str, lease: float) -> None:
+        source = self.some_run(pick)
+        new = new_run(f"r{name}", owner=owner, lease=lease, fork=(source.id, _seq(source, at)), parent=source.id)
         self.keep(self.both(lambda store, _: store.create(new)))
 
-    @rule(run_id=IDS, owner=OWNERS, lease=LEASES)
-    def claim(self, run_id: str, owner: str, lease: float) -> None:
+    @rule(pick=PICKS, owner=OWNERS, lease=LEASES)
+    def claim(self, pick: int, owner: str, lease: float) -> None:
+        run_id = self.some_run(pick).id
         self.keep(self.both(lambda store, _: store.claim(run_id, owner, lease)))
 
     @precondition(lambda self: self.claims)
     @rule(pick=PICKS, lease=LEASES)
     def renew(self, pick: int, lease: float) -> None:
-        claims = self.claims[pick % len(self.claims)]
+        claims = self.claims[-1 - pick % len(self.claims)]
         self.both(lambda store, which: store.renew(claims[which], lease))
 
     @precondition(lambda self: self.claims)
@@ -87,17 +101,20 @@ class Stores(RuleBasedStateMachine):
         kind=st.sampled_from([Kind.STEP, Kind.CHECKPOINT]),
         status=st.sampled_from([Status.COMPLETED, Status.FAILED]),
         kept=st.booleans(),
-        large=st.sampled_from(["", "one", "two"]),
-        ends=st.sampled_from([None, 0, 1]),
-        stale=st.booleans(),
+        large=st.sampled_from(["", "", "one", "two"]),
+        ends=st.sampled_from([None, None, 0, 1]),
+        stale=st.integers(0, 5),
     )
-    def append(self, pick: int, rows: int, kept: bool, large: str, ends: int | None, stale: bool, **detail: Any) -> None:
-        claims = self.claims[pick % len(self.claims)]
-        if not stale:  # as a writer does that looked where the run stands
+    def append(self, pick: int, rows: int, kept: bool, large: str, ends: int | None, stale: int, **detail: Any) -> None:
+        claims = self.claims[-1 - pick % len(self.claims)]
+        if stale:  # what it knew of the run; mostly it looks where that stands
             claims = (_fresh(self.model, claims[0]), _fresh(self.real, claims[1]))
-        blobs = pieces(large) if large else {}
-        made = _rows(claims[0].hash, claims[0].seq + 1, rows, blobs=blobs, **detail)
-        frame = keyframe(made[-1], large) if kept else None
+        before, made = claims[0].hash, list[Entry]()
+        for seq in range(claims[0].seq + 1, claims[0].seq + 1 + rows):
+            blobs = pieces(large + str(seq % 2)) if large else {}
+            made.append(row(made[-1].hash if made else before, seq, blobs=blobs, **detail))
+        blobs = pieces(large + "0", large + "1") if large else {}
+        frame = keyframe(made[-1], *([large] if large else [])) if kept else None
         appends = tuple(Append(claim, made, dict(blobs), frame, ends) for claim in claims)
         self.both(lambda store, which: store.append(appends[which]))
         self.appends.append((appends[0], appends[1]))
@@ -105,24 +122,31 @@ class Stores(RuleBasedStateMachine):
     @precondition(lambda self: self.appends)
     @rule(pick=PICKS)
     def append_again(self, pick: int) -> None:
-        appends = self.appends[pick % len(self.appends)]
+        appends = self.appends[-1 - pick % len(self.appends)]
         self.both(lambda store, which: store.append(appends[which]))
 
-    @rule(run_id=IDS)
-    def drop(self, run_id: str) -> None:
+    @precondition(lambda self: len(self.model._runs) > 1)
+    @rule(pick=PICKS)
+    def drop(self, pick: int) -> None:
+        run_id = self.some_run(pick).id
         self.both(lambda store, _: store.drop(run_id))
 
-    @rule(run_id=IDS, at=SEQS, stale=st.booleans(), large=st.sampled_from(["", "one", "three"]))
-    def prune(self, run_id: str, at: int, stale: bool, large: str) -> None:
-        found = self.both(lambda store, _: store.run(run_id))
+    @rule(pick=PICKS, at=PICKS, stale=st.integers(0, 3), large=st.sampled_from(["", "one", "three"]))
+    def prune(self, pick: int, at: int, stale: int, large: str) -> None:
+        run = self.some_run(pick)
+        found = self.both(lambda store, _: store.run(run.id))
         if found is not None:
-            base = keyframe(self.entry(run_id, at), *([large] if large else []))
-            self.both(lambda store, which: store.prune(run_id, base, found[which].generation - stale))
+            seq = _seq(run, at)
+            kept = self.model.keyframe(run.id, seq)
+            if kept is None or kept.seq != seq:  # as a trail does: one that is there is not made anew
+                kept = keyframe(self.entry(run.id, seq), *([large] if large else []))
+            self.both(lambda store, which: store.prune(run.id, kept, found[which].generation - (stale == 1)))
 
-    @rule(run_id=IDS, seqs=st.lists(SEQS, max_size=2))
-    def erase(self, run_id: str, seqs: list[int]) -> None:
-        gone = [record.erase(self.entry(run_id, seq)) for seq in seqs]
-        self.both(lambda store, _: store.erase(run_id, gone))
+    @rule(pick=PICKS, ats=st.lists(PICKS, max_size=2))
+    def erase(self, pick: int, ats: list[int]) -> None:
+        run = self.some_run(pick)
+        gone = [record.erase(self.entry(run.id, _seq(run, at))) for at in ats]
+        self.both(lambda store, _: store.erase(run.id, gone))
 
     def entry(self, run_id: str, seq: int) -> Entry:
         """The row that stands there, or one that never did."""
@@ -148,7 +172,7 @@ class Stores(RuleBasedStateMachine):
             RunQuery(status=status, workflow=flow, limit=limit),
             RunQuery(status=status, tags=tags, limit=limit),
             RunQuery(parent=None, limit=limit),
-            RunQuery(parent="a", forked_from="a", limit=limit),
+            RunQuery(parent="r0", forked_from="r0", limit=limit),
         ):
             self.both(lambda store, _, query=query: store.runs(query))  # type: ignore[misc] # bound early
 
@@ -197,6 +221,11 @@ def _rows(before: bytes, first: int, count: int, **detail: Any) -> list[Entry]:
     for seq in range(first, first + count):
         made.append(row(made[-1].hash if made else before, seq, **detail))
     return made
+
+
+def _seq(run: RunRow, pick: int) -> int:
+    """A step of the run, or one just beside what there is."""
+    return run.base - 1 + pick % (run.seq - run.base + 3)
 
 
 def _fresh(store: AnyStore, claim: Claim) -> Claim:

@@ -24,28 +24,26 @@ class _Engines(threading.local):
     """The zstd engines of one thread: sharing one between threads crashes the interpreter."""
 
     def __init__(self) -> None:
-        self.packers: dict[int, zstandard.ZstdCompressor] = {}
+        self.pack = zstandard.ZstdCompressor(level=1).compress
+        self.pack_well = zstandard.ZstdCompressor(level=3).compress
         self.unpacker = zstandard.ZstdDecompressor()
-
-    def packer(self, level: int) -> zstandard.ZstdCompressor:
-        found = self.packers.get(level)
-        if found is None:
-            found = self.packers[level] = zstandard.ZstdCompressor(level=level)
-        return found
 
 
 _engines = _Engines()
 
 
-def pack(body: bytes, level: int = 1) -> bytes:
-    """The stored form of `body`: compressed at `level` if it is long enough and that saves at least 6 %."""
+def pack(body: bytes, *, well: bool = False) -> bytes:
+    """The stored form of `body`: compressed if it is long enough and that saves at least 6 %.
+
+    `well` takes twice the time for a few per cent: for what is written once and is large.
+    """
     size = len(body)
     if size > MAX_BODY:
         reason = f"it takes {size:,} bytes, more than the {MAX_BODY:,} that one record may have"
         raise UnstorableError("value", reason, "Split it, or keep it in a file and record the path.")
     if size >= _SMALLEST:
-        packed = _engines.packer(level).compress(body)
-        if len(packed) <= size * _WORTH and not _too_dense(size, len(packed)):
+        packed = _engines.pack_well(body) if well else _engines.pack(body)
+        if len(packed) <= size * _WORTH and (size <= _FREE or not _too_dense(size, len(packed))):
             return b"\x01" + packed
     return b"\x00" + body
 
@@ -76,4 +74,4 @@ def _decompress(packed: bytes) -> bytes:
 
 
 def _too_dense(size: int, packed: int) -> bool:
-    return size > _FREE and size > packed * _RATIO
+    return size > max(_FREE, packed * _RATIO)

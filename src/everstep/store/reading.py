@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import apsw
+import ormsgpack
 
 from everstep.codec.blobs import blob_id as blob_id_of
 from everstep.codec.chain import Entry
@@ -142,7 +143,11 @@ def search(
 
 
 def inspect(connection: apsw.Connection) -> Iterator[str]:
-    """What does not add up between the tables: rows without a run, too few or too many of them, changed pieces."""
+    """What does not add up between the tables: indexes, rows without a run, too few or too many of them, changed pieces."""
+    for (said,) in rows.ask(connection, "pragma integrity_check"):
+        if said != "ok":
+            yield f"SQLite found: {said}"
+    yield from _inspect_tags(connection)
     counted = dict(rows.ask(connection, "select run, count(*) from step where run > 0 group by run"))
     for key, run_id, seq, swept in rows.ask(connection, "select key, id, seq, swept from run"):
         rows_there, expected = counted.pop(key, 0), seq + 1 - swept
@@ -153,6 +158,22 @@ def inspect(connection: apsw.Connection) -> Iterator[str]:
     for blob_id, data in connection.execute("select id, data from blob"):
         if blob_id_of(data) != blob_id:
             yield f"the stored piece {blob_id.hex()} was changed"
+
+
+def _inspect_tags(connection: apsw.Connection) -> Iterator[str]:
+    """Runs that a search by tags would miss, or find under tags that they do not have."""
+    indexed: dict[int, dict[str, str]] = {}
+    for name, value, key in rows.ask(connection, "select name, value, run from tag"):
+        indexed.setdefault(key, {})[name] = value
+    for key, run_id, packed in rows.ask(connection, "select key, id, tags from run where id is not null"):
+        try:
+            same = indexed.pop(key, {}) == ormsgpack.unpackb(packed)
+        except (TypeError, ValueError):  # no bytes, or not what was packed
+            same = False
+        if not same:
+            yield f"the index of tags does not match those of run {run_id!r}"
+    if indexed:
+        yield f"the index of tags has runs that are missing: {sorted(indexed)}"
 
 
 def marked(connection: apsw.Connection, run_id: str | None, kind: int, limit: int) -> list[tuple[str, Entry]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import apsw
 
 from everstep.errors import (
     DamagedError,
+    DamageWarning,
     DiskFullError,
     EverstepError,
     LockedError,
@@ -24,6 +26,7 @@ from everstep.errors import (
     UnreadableError,
 )
 from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
+from everstep.store.wal import lost_commits
 
 APPLICATION_ID = 0x65765374  # "evSt": tells a trail from any other SQLite file
 BUSY_SECONDS = 10.0
@@ -108,11 +111,23 @@ def prepare(path: str, *, read_only: bool) -> apsw.Connection:
         connection = connect(path, read_only=read_only)
         try:
             with explained(path):
+                _look_at_log(connection, path)
                 lift(connection, path, read_only=read_only)
         except BaseException:
             connection.close()
             raise
     return connection
+
+
+def _look_at_log(connection: apsw.Connection, path: str) -> None:
+    """Warn of commits that a damaged log hides. Where it hides them all, refuse: a new trail would be written over them."""
+    lost = lost_commits(connection, path)
+    if lost is None:
+        return
+    if _identify(connection, path) == 0:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # closing would remove the log
+        raise DamagedError(lost)
+    warnings.warn(lost, DamageWarning, stacklevel=6)
 
 
 def lift(connection: apsw.Connection, path: str, *, read_only: bool, migrations: tuple[str, ...] = MIGRATIONS) -> None:
@@ -213,6 +228,8 @@ def translated(where: str) -> Iterator[None]:
         yield
     except apsw.Error as error:
         raise translate(error, where) from error
+    except UnicodeDecodeError as error:
+        raise DamagedError(f"a text in {where!r} is not what was written ({error})") from error
 
 
 def translate(error: apsw.Error, where: str) -> EverstepError:  # noqa: PLR0911 - a table, one row each

@@ -33,6 +33,7 @@ from everstep.store.commit import GroupCommit, Job
 from everstep.store.lock import LOCK_UN, flock, open_lock, take
 from everstep.store.schema import BUSY_SECONDS, translate, translated
 from everstep.store.search import SearchIndex
+from everstep.store.wal import lost_commits
 
 T = TypeVar("T")
 
@@ -228,7 +229,11 @@ class SqliteStore:
 
     def inspect(self) -> list[str]:
         with self._snapshot() as connection:
-            return list(reading.inspect(connection))
+            found = list(reading.inspect(connection))
+        # On a connection of its own: inside a transaction SQLite does not tell how much of the log it can use.
+        with translated(self.where), contextlib.closing(schema.connect(self.where, read_only=True)) as connection:
+            lost = lost_commits(connection, self.where)
+        return found if lost is None else [*found, lost]
 
     def close(self) -> None:
         if self._closed:

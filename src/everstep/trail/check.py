@@ -64,7 +64,10 @@ def verify(store: Store, run_id: str | None) -> Report:
         steps += seen
         damage += found
     if run_id is None and isinstance(store, Inspects):
-        damage += [Damage(what) for what in store.inspect()]
+        try:
+            damage += [Damage(what) for what in store.inspect()]
+        except DamagedError as found:
+            damage.append(Damage(found.what, found.run_id, found.seq))
     return Report(len(runs), steps, tuple(damage))
 
 

@@ -34,4 +34,4 @@ def base_at(store: Store, run_id: str, seq: int) -> Keyframe:
     for entry in rows:
         tree.apply(read_ops(entry))
     data, pieces = tree.freeze()
-    return Keyframe(seq, rows[-1].hash, frame.pack(data, 3), pieces)
+    return Keyframe(seq, rows[-1].hash, frame.pack(data), pieces)

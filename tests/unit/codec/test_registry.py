@@ -210,6 +210,21 @@ def test_fields_that_an_upcaster_of_a_model_renamed_count_as_set() -> None:
     assert (made.new, made.model_fields_set) == (5, {"new"})
 
 
+def test_a_private_attribute_that_a_model_no_longer_has_is_named() -> None:
+    class Before(BaseModel):
+        _cache: int = PrivateAttr(default=1)
+
+    class After(BaseModel):
+        pass
+
+    register(Before, name="model")
+    data = encode(Before())
+    forget(Before)
+    register(After, name="model")
+    with pytest.raises(ChangedClassError, match=r"unexpected private attributes \['_cache'\]"):
+        decode(data)
+
+
 # Made again without running the class
 
 
