@@ -176,11 +176,9 @@ class UnstorableError(ValueRefused):
 class StateError(ValueRefused):
     """An operation does not fit the state it meets."""
 
-    def __init__(self, path: str, reason: str) -> None:
+    def __init__(self, path: str, reason: str, way_out: str = "Set the whole value instead.") -> None:
         self.path, self.reason = path, reason
-        super().__init__(
-            f"cannot change the state at {path}: {reason}. Nothing was recorded; set the whole value instead."
-        )
+        super().__init__(f"cannot change the state at {path}: {reason}. Nothing was recorded. {way_out}")
 
 
 class UnknownClassError(ValueRefused):

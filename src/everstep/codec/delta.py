@@ -74,7 +74,7 @@ def path_text(path: Any) -> str:
 
 def _holder(state: dict[str, Any], path: Any, lists: frozenset[type]) -> tuple[Any, Any]:
     if type(path) is not list or not path or type(path[0]) is not str:
-        raise StateError("state", "a path is a top-level key, or a list that begins with one")
+        raise StateError("state", "a path does not begin with a top-level key", "Begin it with one.")
     node: Any = state
     for part in path[:-1]:
         node = _child(node, part, path, lists)
@@ -144,7 +144,7 @@ def _splice(target: Any, op: Op, lists: frozenset[type]) -> None:
 
 def _check_items(items: Any, path: Any) -> None:
     if type(items) is not list:
-        raise StateError(path_text(path), f"the items are a {type(items).__name__}; give a list")
+        raise StateError(path_text(path), f"the items are a {type(items).__name__}", "Give them as a list.")
 
 
 def diff(old: dict[str, Any], new: dict[str, Any]) -> list[Op]:
@@ -179,7 +179,7 @@ class Differ:
         ops: list[Op] = [[DELETE, key] for key in saved if key not in kept]
         for key, value in new.items():
             if type(key) is not str:
-                raise StateError(path_text(key), f"a top-level key is a {type(key).__name__}; use a str")
+                raise StateError(path_text(key), f"a top-level key is a {type(key).__name__}", "Use a str.")
             before = saved.get(key)
             following[key] = after = _unchanged_or_longer(before, value) or _encoded(key, value)
             if before is None or key not in kept:

@@ -47,6 +47,17 @@ _OPTIONS = (
 )
 
 
+_SHOWABLE = frozenset({str, int, float, bool, bytes, type(None)})
+
+
+class _Unwatched(dict[str, bool]):
+    def __missing__(self, name: str) -> bool:
+        return False
+
+
+_UNWATCHED = _Unwatched()
+
+
 @dataclass(frozen=True, slots=True)
 class BlobRef:
     """Stands for a large leaf that is kept elsewhere, under the 16 bytes of `id`; `size` is that of its encoding."""
@@ -70,10 +81,10 @@ class Generic:
     others: tuple[Any, ...] = ()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Generic) and encode(self) == encode(other)
+        return isinstance(other, Generic) and scan_encode(self, _UNWATCHED) == scan_encode(other, _UNWATCHED)
 
     def __hash__(self) -> int:
-        return hash(encode(self))
+        return hash(scan_encode(self, _UNWATCHED)[0])  # a field may be a Secret, which `encode` refuses
 
     def __repr__(self) -> str:
         short = self.name.rpartition(":")[2].rpartition(".")[2]
@@ -280,8 +291,14 @@ def _extend_trail(refused: Refused, box: Any, key: Any) -> None:
     elif isinstance(box, ext.Items):
         refused.trail.append("{...}")
     elif isinstance(box, ext.Pairs):
-        refused.trail.append(f"[{box[key - 1]!r}]" if key % 2 else ".keys()")
+        refused.trail.append(f"[{_shown(box[key - 1])}]" if key % 2 else ".keys()")
     elif isinstance(box, dict) and key is not None:
         refused.trail.append(f".{key}" if key.isidentifier() else f"[{key!r}]")
     elif type(box) is list and key is not None:
         refused.trail.append(f"[{key}]")
+
+
+def _shown(key: Any) -> str:
+    """A key as it may be shown. One of a class may hold what must not be: its type tells enough."""
+    parts = key if type(key) is tuple else (key,)
+    return repr(key) if all(type(part) in _SHOWABLE for part in parts) else f"<{type(key).__name__}>"

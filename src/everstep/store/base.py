@@ -31,6 +31,7 @@ class Claim(NamedTuple):
     hash: bytes
     key: int  # the store's own name for the run
     generation: int  # of the pieces that keyframes share: rises when retention removes some
+    lease: float = LEASE_SECONDS  # for how long every append makes it hold
 
 
 class Keyframe(NamedTuple):

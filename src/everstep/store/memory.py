@@ -87,7 +87,7 @@ class MemoryStore:
             known = self._runs.get(new.id)
             if known is not None:
                 if (known.owner, known.epoch) == (new.owner, 1):
-                    return self._claim_of(known, new.owner)
+                    return self._claim_of(known, new.owner, new.lease)
                 raise RunExistsError(new.id)
             new = replace(new, tags=dict(new.tags))
             run = _Run(self._keys + 1, new, [], new.id, genesis(new.id), owner=new.owner, lease=time.time() + new.lease)
@@ -96,8 +96,8 @@ class MemoryStore:
             self._runs[new.id] = run
             self._keys = run.key
             if new.entries:
-                self._append(Append(self._claim_of(run, new.owner), new.entries, dict(new.blobs)))
-            return self._claim_of(run, new.owner)
+                self._append(Append(self._claim_of(run, new.owner, new.lease), new.entries, dict(new.blobs)))
+            return self._claim_of(run, new.owner, new.lease)
 
     def _share(self, run: _Run, source_id: str, seq: int) -> None:
         source = self._find(source_id)
@@ -115,7 +115,7 @@ class MemoryStore:
             if run.owner != owner:
                 run.epoch += 1
             run.owner, run.lease = owner, now + lease
-            return self._claim_of(run, owner)
+            return self._claim_of(run, owner, lease)
 
     def renew(self, claim: Claim, lease: float = LEASE_SECONDS) -> None:
         with self._lock:
@@ -151,7 +151,7 @@ class MemoryStore:
             raise ConflictError(claim.run_id, entries[0].seq, run.seq)
         run.history.extend(entries)
         run.arrived.update((entry.seq, next(self._arrivals)) for entry in entries)
-        run.lease = max(run.lease, time.time() + LEASE_SECONDS)
+        run.lease = max(run.lease, time.time() + claim.lease)
         self._blobs.update(append.blobs or {})
         if append.status is not None:
             run.status = append.status
@@ -301,8 +301,8 @@ class MemoryStore:
             near = tuple(known for known in list(self._runs)[::-1] if run_id[:8] in known)[:3]
             raise RunNotFoundError(run_id, near) from None
 
-    def _claim_of(self, run: _Run, owner: str) -> Claim:
-        return Claim(run.new.id, owner, run.epoch, run.seq, run.hash, run.key, self._generation)
+    def _claim_of(self, run: _Run, owner: str, lease: float) -> Claim:
+        return Claim(run.new.id, owner, run.epoch, run.seq, run.hash, run.key, self._generation, lease)
 
     def _row(self, run: _Run) -> RunRow:
         new, failed = run.new, STATUS_NUMBER[Status.FAILED]

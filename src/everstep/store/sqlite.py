@@ -282,7 +282,7 @@ def _append(connection: apsw.Connection, append: Append, execute: Callable[..., 
         execute(sql, (claim.key, *entry))
         sql = _INSERT_NEXT
     last = entries[-1]
-    execute(_ADVANCE, (last.seq, last.hash, time.time() + LEASE_SECONDS, claim.key, claim.hash, claim.epoch))
+    execute(_ADVANCE, (last.seq, last.hash, time.time() + claim.lease, claim.key, claim.hash, claim.epoch))
     if connection.changes() != 1:
         connection.execute("delete from step where id > last_insert_rowid() - ?", (len(entries),))
         _explain(connection, append)
@@ -336,7 +336,7 @@ def _create(connection: apsw.Connection, new: NewRun) -> Claim:
     if known:
         owner, epoch, key, seq, link = known[0]
         if owner == new.owner and epoch == 1:  # sent again after an interrupt
-            return Claim(new.id, owner, epoch, seq, link, key, retention.generation(connection))
+            return Claim(new.id, owner, epoch, seq, link, key, retention.generation(connection), new.lease)
         raise RunExistsError(new.id)
     start = _fork_point(connection, new) if new.fork is not None else _Start(None, -1, genesis(new.id), None, 0, None)
     connection.execute(
@@ -355,7 +355,7 @@ def _create(connection: apsw.Connection, new: NewRun) -> Claim:
             raise DamagedError("the keyframe that a pruned run begins with is missing", run_id=new.fork[0])
         retention.put_keyframe(connection, key, kept, None)
     rows.reseal(connection, key)
-    claim = Claim(new.id, new.owner, 1, start.seq, start.hash, key, retention.generation(connection))
+    claim = Claim(new.id, new.owner, 1, start.seq, start.hash, key, retention.generation(connection), new.lease)
     if not new.entries:
         return claim
     _append(connection, Append(claim, new.entries, new.blobs))
@@ -392,7 +392,7 @@ def _claim(connection: apsw.Connection, run_id: str, owner: str, lease: float) -
         "update run set owner = ?, lease = ?, epoch = ? where key = ?", (owner, now + lease, epoch, run.key)
     )
     rows.reseal(connection, run.key)
-    return Claim(run_id, owner, epoch, run.seq, run.hash, run.key, retention.generation(connection))
+    return Claim(run_id, owner, epoch, run.seq, run.hash, run.key, retention.generation(connection), lease)
 
 
 def _renew(connection: apsw.Connection, claim: Claim, lease: float) -> None:

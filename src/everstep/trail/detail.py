@@ -87,11 +87,11 @@ def _stored(path: Any) -> str | list[Any]:
     if type(path) is str:
         return path
     if type(path) is not tuple or not path or type(path[0]) is not str:
-        raise StateError(f"{path!r:.80}", "a path is a name, or a tuple of keys and indexes that begins with a name")
+        raise StateError(f"{path!r:.80}", "it is no path", "A path is a name, or a tuple that begins with one.")
     return list(path)
 
 
 def _cut(path: Any, cut: Any) -> tuple[int, int, list[Any]]:
     if type(cut) is not tuple or len(cut) != 3:
-        raise StateError(f"{path!r:.80}", "a splice is (index, how many go, the list that comes)")
+        raise StateError(f"{path!r:.80}", "it is no splice", "A splice is (index, how many go, the list that comes).")
     return cut

@@ -139,7 +139,9 @@ class Scribe:
             shadow.fold()
         shadow.bytes += len(entry.data) + len(light)
         keyframe = self._keyframe(shadow, entry) if shadow.bytes >= shadow.due else None
-        self.claim = Claim(claim.run_id, claim.owner, claim.epoch, entry.seq, entry.hash, claim.key, claim.generation)
+        self.claim = Claim(  # built anew: `_replace` costs three times as much, and this runs for every step
+            claim.run_id, claim.owner, claim.epoch, entry.seq, entry.hash, claim.key, claim.generation, claim.lease
+        )
         self._shadow = shadow  # last: an interrupt before it only costs that the shadow is read again
         if self._reopens:
             self._reopens, run_status = False, _ACTIVE if run_status is None else run_status
@@ -266,7 +268,7 @@ class _Shadow:
             elif not lists.get(path, True):
                 raise StateError(f"state.{path}", "it is not a list, so nothing can be appended")
             elif len(op) > 2 and type(op[2]) is not list:
-                raise StateError(f"state.{path}", f"the items are a {type(op[2]).__name__}; give a list")
+                raise StateError(f"state.{path}", f"the items are a {type(op[2]).__name__}", "Give them as a list.")
             else:
                 lists[path] = True
         return False
