@@ -21,7 +21,25 @@ SRC = ROOT / "src" / "everstep"
 # A module may import its own layer and those before it, never those after it.
 LAYERS = ["errors", "model", "codec", "policy", "store", "trail", "testing"]
 
-PUBLIC_NAMES: list[str] = []
+PUBLIC_NAMES: list[str] = [
+    "AsyncRecorder",
+    "AsyncTrail",
+    "Checkpoint",
+    "CheckpointKind",
+    "DamageWarning",
+    "EverstepError",
+    "Kind",
+    "Recorder",
+    "Redacted",
+    "Rule",
+    "Run",
+    "Secret",
+    "Status",
+    "StepRecord",
+    "Trail",
+    "open",
+    "register",
+]
 
 PROMISES_KEPT = {1, 4, 5, 7, 8, 9, 10, 11, 13, 14}
 

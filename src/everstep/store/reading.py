@@ -143,7 +143,7 @@ def search(
 
 
 def inspect(connection: apsw.Connection) -> Iterator[str]:
-    """What does not add up between the tables: indexes, rows without a run, too few or too many of them, changed pieces."""
+    """What does not add up between the tables: indexes, rows without a run, a wrong number of them, changed pieces."""
     for (said,) in rows.ask(connection, "pragma integrity_check"):
         if said != "ok":
             yield f"SQLite found: {said}"

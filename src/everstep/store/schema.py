@@ -120,7 +120,7 @@ def prepare(path: str, *, read_only: bool) -> apsw.Connection:
 
 
 def _look_at_log(connection: apsw.Connection, path: str) -> None:
-    """Warn of commits that a damaged log hides. Where it hides them all, refuse: a new trail would be written over them."""
+    """Warn of commits that a damaged log hides. Where it hides all, refuse: a new trail would be written over them."""
     lost = lost_commits(connection, path)
     if lost is None:
         return

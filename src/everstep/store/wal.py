@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import apsw
 
@@ -48,8 +48,8 @@ def lost_commits(connection: apsw.Connection, path: str) -> str | None:
 
 def _usable(connection: apsw.Connection) -> int:
     """How many frames of the log SQLite can use."""
-    frames: int = connection.execute("pragma wal_checkpoint(noop)").fetchall()[0][1]
-    return max(frames, 0)
+    frames: Any = connection.execute("pragma wal_checkpoint(noop)").fetchall()[0][1]
+    return max(int(frames), 0)
 
 
 class _Log:
@@ -80,7 +80,7 @@ class _Log:
         return at if at <= self._count and self._lost(begin, at) else None
 
     def _behind_head(self, head: bytes, begin: Sum) -> int | None:
-        """Whether commits follow on a head that is damaged: its sum, as it stands or as it should, begins their chain."""
+        """Whether commits follow on a damaged head: its sum, as it stands or as it should, begins their chain."""
         first = self._frame(1)
         self._salts = first.salts
         for self._order in ("<", ">"):
