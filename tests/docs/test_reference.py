@@ -16,7 +16,7 @@ from everstep import errors
 from everstep.codec.record import StepRecord
 from everstep.store.base import LEASE_SECONDS
 from everstep.trail.beginning import Beginning, Forking
-from everstep.trail.scribe import Detail
+from everstep.trail.detail import Detail
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,6 +68,12 @@ def test_every_public_name_is_in_the_reference() -> None:
 def test_every_detail_is_in_its_section_of_the_reference(title: str, names: list[str]) -> None:
     assert len(names) > 2
     assert missing([str(name) for name in names], section(read("docs/reference/api.md"), title)) == []
+
+
+def test_what_a_step_can_say_is_all_that_is_listed() -> None:
+    _, _, part = section(read("docs/reference/api.md"), "Recorder").partition("### What a step can say\n")
+    listed = re.findall(r"^\| `(\w+)` \|", part.partition("\n### ")[0], re.MULTILINE)
+    assert listed == list(Detail.__annotations__)
 
 
 def test_the_length_of_a_lease_is_the_one_in_the_reference() -> None:
