@@ -17,10 +17,12 @@ from everstep.store.rows import StoredRun
 from everstep.store.search import SearchIndex
 
 _ROW = "step.seq, step.kind, step.status, step.name, step.started, step.duration, step.hash, step.meta, step.data"
-# From row ?1, which should stand at seq ?2, back to seq ?3; given out from seq ?4 down.
+# From row ?1, which should stand at seq ?2, back to seq ?3; given out from seq ?4 down. Where a row is missing it
+# ends: a damaged seq must not make it count down from far above.
 _WALK = """
 with recursive walk(id, seq) as (
-  select ?1, ?2 union all select (select prev from step where id = walk.id), walk.seq - 1 from walk where walk.seq > ?3)
+  select ?1, ?2 union all select (select prev from step where id = walk.id), walk.seq - 1
+  from walk where walk.seq > ?3 and walk.id is not null)
 select {columns} from walk cross join step on step.id = walk.id where walk.seq <= ?4
 """
 _NEXT_KEYFRAME = (

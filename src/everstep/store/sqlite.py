@@ -218,11 +218,13 @@ class SqliteStore:
         if not self.read_only:
             self._group.close()
         self._closed = True
-        if self._writer is not None:
+        with translated(self.where):
             self._close_readers()  # first, so that the last to close folds the log into the file
-            self._writer.close()
-            os.close(self._lock_file)
-        self._close_readers()
+            if self._writer is not None:
+                try:
+                    self._writer.close()
+                finally:
+                    os.close(self._lock_file)
 
     def _close_readers(self) -> None:
         with contextlib.suppress(IndexError):

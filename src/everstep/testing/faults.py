@@ -132,14 +132,17 @@ def _failed(code: int) -> apsw.IOError:
 def after_power_loss(events: Sequence[Event], chance: Random, folder: Path) -> None:
     """Make the files that are left when the power is cut after these events.
 
-    What was synced is there. Of what was written since, any sector may have reached the disk, or not.
+    What was synced is there. Of what was written since, any sector may have reached the disk, or not. With a new file
+    SQLite syncs its folder, so that what was deleted before does not come back.
     """
     kept: dict[str, bytearray] = {}
     waiting: dict[str, list[Event]] = {}
     for event in events:
         if event.what == "sync":
-            for earlier in waiting.pop(event.file, []):
-                _apply(kept, earlier)
+            deleted = [] if event.file in kept else [file for file in waiting if waiting[file][-1].what == "delete"]
+            for file in (event.file, *deleted):
+                for earlier in waiting.pop(file, []):
+                    _apply(kept, earlier)
             kept.setdefault(event.file, bytearray())
         elif event.what != "mark":
             waiting.setdefault(event.file, []).append(event)
