@@ -49,7 +49,7 @@ def agent(path: str, name: str) -> None:
         except RunFinishedError:
             continue
         with run:
-            done = len(trail.state(run_id).get("pages", []))
+            done = len(run.state().get("pages", []))
             for page in range(done, PAGES):
                 text = f"page {page} of book {number}: " + "what the model said about it. " * 10
                 run.step("read", inputs={"page": page}, output=text, append_to="pages")

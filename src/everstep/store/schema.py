@@ -68,12 +68,12 @@ MIGRATIONS = (_V1,)  # one entry lifts the schema by one; never edit one that wa
 VERSION = len(MIGRATIONS)
 
 
-def connect(path: str, *, read_only: bool) -> apsw.Connection:
+def connect(path: str, *, read_only: bool, patience: float = BUSY_SECONDS) -> apsw.Connection:
     """A connection with the settings every connection has."""
     if read_only:
         return _connect_to_read(path)
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
-    connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
+    connection.set_busy_timeout(int(patience * 1000))
     connection.execute("pragma synchronous = full")
     return connection
 
@@ -103,12 +103,12 @@ def _connect_to_read(path: str) -> apsw.Connection:
     return connection
 
 
-def prepare(path: str, *, read_only: bool) -> apsw.Connection:
+def prepare(path: str, *, read_only: bool, patience: float = BUSY_SECONDS) -> apsw.Connection:
     """Open the file as a trail, made or lifted to the newest schema where it may be. Raises an OpenError."""
     check_library(apsw.sqlite_lib_version())
     _check_place(path, read_only=read_only)
     with translated(path):
-        connection = connect(path, read_only=read_only)
+        connection = connect(path, read_only=read_only, patience=patience)
         try:
             with explained(path):
                 _look_at_log(connection, path)
@@ -232,13 +232,13 @@ def translated(where: str) -> Iterator[None]:
         raise DamagedError(f"a text in {where!r} is not what was written ({error})") from error
 
 
-def translate(error: apsw.Error, where: str) -> EverstepError:  # noqa: PLR0911 - a table, one row each
+def translate(error: apsw.Error, where: str, patience: float = BUSY_SECONDS) -> EverstepError:  # noqa: PLR0911 - a table, one row each
     """The typed error for what SQLite said."""
     match error:
         case apsw.FullError():
             return DiskFullError(where)
         case apsw.BusyError() | apsw.LockedError():
-            return LockedError(where, BUSY_SECONDS)
+            return LockedError(where, patience)
         case apsw.CorruptError() | apsw.NotADBError() | apsw.FormatError():
             return DamagedError(f"SQLite cannot read {where!r} ({error})")
         case apsw.CantOpenError():

@@ -40,7 +40,7 @@ class SqliteStore:
         self.read_only = read_only
         self._patience = patience
         self._closed = False
-        first = schema.prepare(self.where, read_only=read_only)
+        first = schema.prepare(self.where, read_only=read_only, patience=patience)
         self._readers: list[apsw.Connection] = [first] if read_only else []
         self._writer: apsw.Connection | None = None if read_only else first
         self._lock_file = -1 if read_only else open_lock(self.where + "-lock")
@@ -106,7 +106,7 @@ class SqliteStore:
                     job.error = error
             cursor.execute("commit")
         except apsw.Error as error:
-            raise translate(error, self.where) from error
+            raise translate(error, self.where, self._patience) from error
         finally:
             if connection.in_transaction:
                 connection.execute("rollback")
