@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -151,7 +152,7 @@ def look_back(trail: everstep.Trail) -> list[str]:
     print("  forked there: ada-07-other shares those steps, copies nothing, and goes its own way:")
     changes = trail.diff("ada-07@11", "ada-07-other")
     for change in changes:
-        print(f"    {str(change)[:70]}")
+        print("   ", textwrap.shorten(str(change), 76, placeholder=" ..."))
     untouched = trail.state("ada-07") == now
     return [] if untouched and len(changes) == 2 else ["the fork is not what it should be"]
 

@@ -121,8 +121,6 @@ class GroupCommit:
     def _lead_once(self) -> None:
         """Commit one batch. Holds the lead lock."""
         flight, queue = self._flight, self._queue
-        for job in flight:  # taken over from a leader that was interrupted; what it was told may not have come true
-            job.error = None if not job.done else job.error
         while queue and len(flight) < BATCH_BOUND:
             flight.append(queue[0])  # before it leaves the queue: interrupted here it is done twice, never lost
             queue.popleft()

@@ -11,7 +11,7 @@ import os
 import time
 from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 
-from everstep.errors import LockedError
+from everstep.errors import LockedError, UnreadableError
 
 __all__ = ["LOCK_UN", "flock", "open_lock", "take"]
 
@@ -19,8 +19,12 @@ _NAP = 0.0002  # seconds
 
 
 def open_lock(path: str) -> int:
-    """The lock file, made when it is missing."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    """The lock file, made when it is missing. Raises UnreadableError."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        way_out = "Give everybody who writes to the trail the right to write to its lock file, or delete it."
+        raise UnreadableError(path, error.strerror or str(error), way_out) from None
 
 
 def take(file: int, where: str, patience: float) -> None:

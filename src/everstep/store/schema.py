@@ -107,12 +107,11 @@ def prepare(path: str, *, read_only: bool, patience: float = BUSY_SECONDS) -> ap
     """Open the file as a trail, made or lifted to the newest schema where it may be. Raises an OpenError."""
     check_library(apsw.sqlite_lib_version())
     _check_place(path, read_only=read_only)
-    with translated(path):
+    with translated(path), explained(path):
         connection = connect(path, read_only=read_only, patience=patience)
         try:
-            with explained(path):
-                _look_at_log(connection, path)
-                lift(connection, path, read_only=read_only)
+            _look_at_log(connection, path)
+            lift(connection, path, read_only=read_only)
         except BaseException:
             connection.close()
             raise

@@ -70,7 +70,7 @@ def _query(words: str) -> str:
     """The words as FTS5 wants them. Nothing a person types is syntax but "quotes" and a star at the end."""
     terms = []
     for phrase, word in _TERM.findall(words):
-        text = (phrase or word.rstrip("*")).replace('"', "")
+        text = (phrase or word.rstrip("*")).replace('"', "").replace("\0", " ")
         if text.strip():
             terms.append(f'"{text}"' + ("*" if word.endswith("*") else ""))
     return " ".join(terms)

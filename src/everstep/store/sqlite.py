@@ -15,6 +15,7 @@ import apsw
 from everstep.codec.chain import Entry
 from everstep.errors import (
     ClosedError,
+    DamagedError,
     EverstepError,
     ReadOnlyError,
 )
@@ -115,7 +116,7 @@ class SqliteStore:
     def _writing(self) -> apsw.Connection:
         self._check_open()
         if self._writer is None:  # after a fork
-            self._writer = schema.connect(self.where, read_only=False)
+            self._writer = schema.connect(self.where, read_only=False, patience=self._patience)
             self._lock_file = open_lock(self.where + "-lock")
         return self._writer
 
@@ -197,12 +198,18 @@ class SqliteStore:
         return total
 
     def search(self, words: str, limit: int) -> list[tuple[str, Entry]]:
-        with self._snapshot() as connection:
-            index = SearchIndex(":memory:" if self.read_only else self.where + "-search")
-            try:
-                return reading.search(connection, index, words, limit, retention.generation(connection))
-            finally:
-                index.close()
+        path = ":memory:" if self.read_only else self.where + "-search"
+        try:
+            return self._search(path, words, limit)
+        except DamagedError:
+            if path == ":memory:" or not os.path.exists(path):  # noqa: PTH110 - paths are text here
+                raise
+            os.unlink(path)  # noqa: PTH108 - as above; the index is a cache, and damaged it is made anew
+            return self._search(path, words, limit)
+
+    def _search(self, path: str, words: str, limit: int) -> list[tuple[str, Entry]]:
+        with self._snapshot() as connection, translated(path), contextlib.closing(SearchIndex(path)) as index:
+            return reading.search(connection, index, words, limit, retention.generation(connection))
 
     def inspect(self) -> list[str]:
         with self._snapshot() as connection:

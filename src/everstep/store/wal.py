@@ -33,11 +33,11 @@ class _Frame(NamedTuple):
 def lost_commits(connection: apsw.Connection, path: str) -> str | None:
     """Tell of commits in the log of the trail at `path` that can no longer be read; None if there are none."""
     for _ in range(_LOOKS):  # again if somebody wrote meanwhile: what was seen may have been half of a write
-        usable = _usable(connection)
         try:
+            usable = _usable(connection)
             with open(path + "-wal", "rb") as file:  # noqa: PTH123 - a path with a suffix is text here
                 found = _Log(file, int(connection.pragma("page_size"))).damaged(usable)
-        except FileNotFoundError:
+        except (FileNotFoundError, apsw.ReadOnlyError):  # SQLite tells it only those who may write
             return None
         if found is None:
             return None

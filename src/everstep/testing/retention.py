@@ -134,6 +134,12 @@ class RetentionContract(StoreContract, Dropping, Pruning):
             store.erase("run", [gone])
             assert history(store) == [rows[0], gone, rows[2]]
 
+    def test_erasing_no_rows_changes_nothing(self, store: RetainingStore) -> None:
+        begin(store, rows=2).mark()
+        before, kept = store.run("run"), store.keyframe("run", 9)
+        store.erase("run", [])
+        assert (store.run("run"), store.keyframe("run", 9)) == (before, kept)
+
     def test_a_keyframe_from_before_an_erasure_is_turned_down(self, store: RetainingStore) -> None:
         writer = begin(store)
         rows = writer.write(3)

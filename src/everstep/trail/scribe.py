@@ -38,7 +38,8 @@ class Scribe:
         self.store = store
         self.gate = gate
         self._stored = Reader(store).fetch
-        self._on_their_way: dict[bytes, bytes] = {}  # pieces handed to the store and not yet acknowledged
+        self._in_flight: dict[int, Entry] = {}  # rows handed to the store and not yet acknowledged, by seq
+        self._on_their_way: dict[bytes, bytes] = {}  # and the pieces of their keyframes
         self.claim = claim
         self._shadow: _Shadow | None = _Shadow(StateTree(self.fetch)) if fresh else None
         self._differ: Differ | None = None
@@ -139,6 +140,7 @@ class Scribe:
             shadow.fold()
         shadow.bytes += len(entry.data) + len(light)
         keyframe = self._keyframe(shadow, entry) if shadow.bytes >= shadow.due else None
+        self._in_flight[entry.seq] = entry
         self.claim = Claim(  # built anew: `_replace` costs three times as much, and this runs for every step
             claim.run_id, claim.owner, claim.epoch, entry.seq, entry.hash, claim.key, claim.generation, claim.lease
         )
@@ -177,6 +179,7 @@ class Scribe:
 
     def settled(self, append: Append, *, kept: bool) -> StepRecord:
         """What was written, as people see it."""
+        self._in_flight.pop(append.entries[-1].seq, None)
         if append.keyframe is not None:
             for piece in append.keyframe.blobs:
                 self._on_their_way.pop(piece, None)
@@ -198,6 +201,7 @@ class Scribe:
             raise StaleWriterError(claim.run_id, claim.epoch, run.epoch)
         self.claim = claim._replace(seq=run.seq, hash=run.hash, generation=run.generation)
         self._shadow = self._differ = None
+        self._in_flight.clear()
         self._on_their_way.clear()
         self._lost = False
 
@@ -211,14 +215,17 @@ class Scribe:
         return keyframe
 
     def _read_shadow(self) -> _Shadow:
-        """The state's shape at the claim, from the newest keyframe and the rows since."""
+        """The state's shape at the claim: from the newest keyframe, the rows since, and those still on their way."""
         claim, reader = self.claim, Reader(self.store)
+        waiting = [entry for seq, entry in sorted(self._in_flight.items()) if seq <= claim.seq]
+        last = waiting[0].seq - 1 if waiting else claim.seq
         run = self.store.run(claim.run_id)
-        kept = next(reader.keyframes(run, claim.seq), None)
+        kept = next(reader.keyframes(run, last), None)
         tree = StateTree(self.fetch) if kept is None else StateTree.load(frame.unpack(kept.data), self.fetch)
         shadow = _Shadow(tree)
         first, before = (0, chain.genesis(run.root)) if kept is None else (kept.seq + 1, kept.hash)
-        for entry in reader.follow(run, before, self.store.entries(claim.run_id, first, claim.seq)):
+        rows = reader.follow(run, before, self.store.entries(claim.run_id, first, last))
+        for entry in (*rows, *waiting):
             tree.apply(read_ops(entry))
             shadow.bytes += len(entry.data) + len(entry.meta)
         shadow.lists = None

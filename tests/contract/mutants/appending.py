@@ -12,7 +12,6 @@ from everstep.store.memory import MemoryStore
 from tests.contract.mutants.registry import Forgetful, caught_by
 
 
-
 @caught_by(
     "a_writer_that_lost_its_run_is_refused",
     "many_write_to_many_runs_at_once_and_a_stale_one_fails_alone",
@@ -56,7 +55,9 @@ class LosesAppendsToUnknownRuns(MemoryStore):
 
 
 @caught_by(
-    "rows_come_back_as_they_were_given", "an_append_is_there_for_every_handle_when_it_returns", "every_range_of_rows_can_be_read"
+    "rows_come_back_as_they_were_given",
+    "an_append_is_there_for_every_handle_when_it_returns",
+    "every_range_of_rows_can_be_read",
 )
 class KeepsOneRowOfAnAppend(MemoryStore):
     def _append(self, append: Append) -> bool:
@@ -174,7 +175,9 @@ class DoesNotSayThatAKeyframeWasLeftOut(MemoryStore):
         return super()._append(append) or True
 
 
-@caught_by("an_append_can_change_how_the_run_stands", "runs_are_found_by_status", "statuses_are_stored_as_their_numbers")
+@caught_by(
+    "an_append_can_change_how_the_run_stands", "runs_are_found_by_status", "statuses_are_stored_as_their_numbers"
+)
 class NeverChangesTheStatus(MemoryStore):
     def _append(self, append: Append) -> bool:
         append.status = None
@@ -197,7 +200,9 @@ class CountsNoFailures(Forgetful):
     forgets: ClassVar = {"errors": 0}
 
 
-@caught_by("many_write_to_many_runs_at_once_and_a_stale_one_fails_alone", "a_submitted_append_that_is_refused_fails_alone")
+@caught_by(
+    "many_write_to_many_runs_at_once_and_a_stale_one_fails_alone", "a_submitted_append_that_is_refused_fails_alone"
+)
 class FailsTheNextOneToo(MemoryStore):
     failed = False
 

@@ -1,13 +1,12 @@
-"""Broken ways to drop, prune, erase and reclaim."""
+"""Broken ways to drop and prune."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from everstep.codec.chain import Entry, genesis
-from everstep.errors import EverstepError, PrunedError, StepNotFoundError
-from everstep.store.base import Append, Claim, Counts, Keyframe, NewRun, RunRow
+from everstep.codec.chain import Entry
+from everstep.errors import PrunedError, StepNotFoundError
+from everstep.store.base import Append, Claim, Counts, Keyframe, RunRow
 from everstep.store.memory import MemoryStore, _Run
 from tests.contract.mutants.registry import Forgetful, caught_by
 
@@ -226,8 +225,3 @@ class PrunesWithoutTheLock(MemoryStore):
         if counts is not None:
             run.history = [entry for entry in history if entry.seq >= run.base][:1]
         return counts
-
-
-class Erases(MemoryStore):
-    def erase(self, run_id: str, entries: Sequence[Entry]) -> None:
-        raise NotImplementedError

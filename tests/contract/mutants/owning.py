@@ -11,7 +11,6 @@ from everstep.store.memory import MemoryStore, _Run
 from tests.contract.mutants.registry import Forgetful, caught_by
 
 
-
 @caught_by("a_new_run_is_its_makers_and_stands_before_its_first_row")
 class ForgetsWhoMadeIt(MemoryStore):
     def create(self, new: NewRun) -> Claim:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from everstep.codec.chain import Entry
 from everstep.errors import ClosedError, StepNotFoundError
 from everstep.store.base import ANY, Append, Claim, Keyframe, NewRun, RunQuery, RunRow
 from everstep.store.memory import MemoryStore, _Run
-from tests.contract.mutants.registry import Forgetful, caught_by
+from tests.contract.mutants.registry import caught_by
 
 
 @caught_by("every_range_of_rows_can_be_read", "every_range_of_a_fork_can_be_read")
@@ -207,7 +206,9 @@ class IsNowhere(MemoryStore):
     where = ""
 
 
-@caught_by("a_closed_store_refuses_every_call", "a_closed_store_lets_go_of_nothing", "rows_outlive_the_last_handle_as_declared")
+@caught_by(
+    "a_closed_store_refuses_every_call", "a_closed_store_lets_go_of_nothing", "rows_outlive_the_last_handle_as_declared"
+)
 class NeverCloses(MemoryStore):
     def close(self) -> None:
         pass
@@ -237,5 +238,3 @@ def open_for(name: str) -> None:
 
 for call in ("create", "claim", "renew", "append", "submit", "run", "runs", "entries", "keyframe", "blob", "marked"):
     open_for(call)
-
-_: Callable[..., Any] = Forgetful
