@@ -34,7 +34,8 @@ EverstepError
 └── DamagedError                stored bytes are not what was written
     └── NewerFormatError          stored bytes in a later format
 
-DamageWarning (a UserWarning) is given at open when the log's tail holds commits that cannot be read.
+DamageWarning (a UserWarning) tells of damage that does not stand in the way: commits lost from the log when a trail is
+opened, a keyframe that was passed over, a run left out of a list.
 """
 
 from __future__ import annotations
@@ -248,9 +249,8 @@ class RunFinishedError(RunError):
 
     def __init__(self, run_id: str, status: str) -> None:
         self.run_id, self.status = run_id, status
-        super().__init__(
-            f"run {run_id!r} is {status} and takes no further steps. Fork it to go on from any of its steps."
-        )
+        way_out = "Fork it" if status == "completed" else "Record to it again, or fork it,"
+        super().__init__(f"run {run_id!r} is {status} and takes no further steps here. {way_out} to go on.")
 
 
 class InputsDifferError(RunError):
@@ -271,7 +271,8 @@ class OwnedError(RunError):
         self.run_id, self.owner, self.seconds_left = run_id, owner, seconds_left
         super().__init__(
             f"run {run_id!r} is owned by {owner} for another {seconds_left:.1f} s. "
-            "Wait for it to finish; if that process is gone, the run can be taken over when its lease ends."
+            "Wait for it to finish. If its process is gone, the run can be taken over: at once on the same machine, "
+            "elsewhere when the lease ends. A recorder of your own gives it up with release()."
         )
 
 
@@ -348,4 +349,4 @@ class NewerFormatError(DamagedError):
 
 
 class DamageWarning(UserWarning):
-    """The log's tail holds commits that cannot be read: damage, or a power cut during an unacknowledged write."""
+    """Damage that does not stand in the way of what was asked; `trail.verify()` tells all of it."""

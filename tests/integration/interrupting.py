@@ -160,7 +160,13 @@ def stepping(path: str, files: set[str | None], first: int, stride: int) -> None
     hung = others.end()
     run.release()
     trail.close()
-    told = {"interrupts": interrupts, "hung": hung, "errors": others.errors, "acks": others.acks, "landed": ctrl_c.landed}
+    told = {
+        "interrupts": interrupts,
+        "hung": hung,
+        "errors": others.errors,
+        "acks": others.acks,
+        "landed": ctrl_c.landed,
+    }
     print(json.dumps(told))
 
 
@@ -192,7 +198,9 @@ def at_random(path: str, seed: int, count: int) -> None:
     hung = others.end()
     run.release()
     trail.close()
-    print(json.dumps({"interrupts": interrupts, "hung": hung, "errors": others.errors, "acks": others.acks, "landed": {}}))
+    print(
+        json.dumps({"interrupts": interrupts, "hung": hung, "errors": others.errors, "acks": others.acks, "landed": {}})
+    )
 
 
 def closing(folder: str, first: int, stride: int) -> None:

@@ -102,7 +102,9 @@ def flip(tmp_path: Path, closed: tuple[bytes, dict[str, Any]], bits: list[int]) 
     assert quiet == []
 
 
-def test_what_is_not_damaged_reads_the_same_and_says_nothing(tmp_path: Path, closed: tuple[bytes, dict[str, Any]]) -> None:
+def test_what_is_not_damaged_reads_the_same_and_says_nothing(
+    tmp_path: Path, closed: tuple[bytes, dict[str, Any]]
+) -> None:
     (tmp_path / "trail.db").write_bytes(closed[0])
     with everstep.open(tmp_path / "trail.db") as trail:
         assert trail.verify().ok
@@ -216,7 +218,9 @@ def test_a_log_that_was_cut_gives_an_earlier_state_of_the_trail_never_a_broken_o
         assert seen.said == []
 
 
-def test_what_a_killed_writer_left_of_a_commit_is_not_called_damage(tmp_path: Path, live: tuple[Path, dict[str, Any]]) -> None:
+def test_what_a_killed_writer_left_of_a_commit_is_not_called_damage(
+    tmp_path: Path, live: tuple[Path, dict[str, Any]]
+) -> None:
     """A large write that was cut off, the beginning of which a later one has overwritten: its rest does not fit."""
     log = bytearray((live[0] / "trail.db-wal").read_bytes())
     rest, salts = log[-4120 * 3 :], log[16:24]

@@ -18,7 +18,9 @@ from tests.integration.support import ROOT, environment
 def interrupt(style: str, place: Path, *numbers: int) -> dict[str, Any]:
     """Run one of the programs of interrupting.py; what it tells."""
     command = [sys.executable, "-m", "tests.integration.interrupting", style, str(place), *map(str, numbers)]
-    done = subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        command, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     told: dict[str, Any] = json.loads(done.stdout)
     assert told["hung"] == 0

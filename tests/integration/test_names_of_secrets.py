@@ -34,7 +34,9 @@ def key(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatc
         lambda run: run.step("s", output=HIDDEN, append_to="passwords"),
         lambda run: run.step("s", append={"passwords": [HIDDEN]}),
         lambda run: run.step("s", set={"config": {}, ("config", "password"): HIDDEN}),
-        lambda run: run.step("s", set={"passwords": ["", ""]}) and run.step("s", splice={"passwords": (0, 1, [HIDDEN])}),
+        lambda run: (
+            run.step("s", set={"passwords": ["", ""]}) and run.step("s", splice={"passwords": (0, 1, [HIDDEN])})
+        ),
         lambda run: run.save({"password": HIDDEN}),
         lambda run: run.save({"a": {"password": OTHER}}) and run.save({"a": {"password": HIDDEN}}),
         lambda run: run.save({"credentials": {"x": OTHER}}) and run.save({"credentials": {"x": HIDDEN}}),

@@ -63,7 +63,7 @@ class GroupCommit:
         self._helper_bell: SimpleQueue[None] = SimpleQueue()
         self._kicked: set[asyncio.AbstractEventLoop] = set()
 
-    after_fork = _reset  # a child has none of its parent's waiters, and locks that nobody will release
+    born = _reset  # a forked child has none of its parent's waiters, and locks that nobody will release
 
     def do(self, work: Any) -> Any:
         """Do the work and give its result. It is durable on return."""
@@ -110,6 +110,14 @@ class GroupCommit:
             self._helper_bell.put(None)
             if helper is not threading.current_thread():
                 helper.join(_CLOSE_PATIENCE)
+
+    def rest(self, patience: float) -> bool:
+        """Keep everybody from leading until `wake`; False when somebody led for all that time."""
+        return self._lead.acquire(timeout=patience)
+
+    def wake(self) -> None:
+        """Let them lead again."""
+        self._lead.release()
 
     def _enqueue(self, job: Job) -> None:
         if self._closed:

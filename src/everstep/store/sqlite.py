@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import ctypes
 import os
-import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import TypeVar
 
 import apsw
@@ -22,6 +22,7 @@ from everstep.errors import (
 from everstep.store import reading, retention, rows, schema, writing
 from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow
 from everstep.store.commit import GroupCommit, Job
+from everstep.store.forking import at_work, watch
 from everstep.store.lock import LOCK_UN, flock, open_lock, take
 from everstep.store.schema import BUSY_SECONDS, translate, translated
 from everstep.store.search import SearchIndex
@@ -30,7 +31,6 @@ from everstep.store.wal import lost_commits
 T = TypeVar("T")
 
 _UNFIT = (OverflowError, TypeError, ValueError)  # a value that SQLite cannot hold: a number too large, half a character
-_open_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
 
 
 class SqliteStore:
@@ -41,12 +41,13 @@ class SqliteStore:
         self.read_only = read_only
         self._patience = patience
         self._closed = False
-        first = schema.prepare(self.where, read_only=read_only, patience=patience)
+        with at_work():
+            first = schema.prepare(self.where, read_only=read_only, patience=patience)
         self._readers: list[apsw.Connection] = [first] if read_only else []
         self._writer: apsw.Connection | None = None if read_only else first
         self._lock_file = -1 if read_only else open_lock(self.where + "-lock")
         self._group = GroupCommit(self._commit, self.where)
-        _open_stores.add(self)
+        watch(self)
 
     # Writing: everything goes through the leader of the group commit, on the one connection that writes.
 
@@ -129,7 +130,7 @@ class SqliteStore:
     @contextlib.contextmanager
     def _snapshot(self) -> Iterator[apsw.Connection]:
         self._check_open()
-        with translated(self.where):
+        with translated(self.where), at_work():
             try:
                 connection = self._readers.pop()
             except IndexError:
@@ -193,7 +194,7 @@ class SqliteStore:
         while self._write(retention.give_back):
             pass
         # On a connection of its own: the writer's is inside a transaction whenever somebody leads.
-        with translated(self.where), contextlib.closing(schema.connect(self.where, read_only=False)) as connection:
+        with translated(self.where), at_work(), closing(schema.connect(self.where, read_only=False)) as connection:
             rows.ask(connection, "pragma wal_checkpoint(truncate)")
         return total
 
@@ -208,14 +209,14 @@ class SqliteStore:
             return self._search(path, words, limit)
 
     def _search(self, path: str, words: str, limit: int) -> list[tuple[str, Entry]]:
-        with self._snapshot() as connection, translated(path), contextlib.closing(SearchIndex(path)) as index:
+        with self._snapshot() as connection, translated(path), closing(SearchIndex(path)) as index:
             return reading.search(connection, index, words, limit, retention.generation(connection))
 
     def inspect(self) -> list[str]:
         with self._snapshot() as connection:
             found = list(reading.inspect(connection))
         # On a connection of its own: inside a transaction SQLite does not tell how much of the log it can use.
-        with translated(self.where), contextlib.closing(schema.connect(self.where, read_only=True)) as connection:
+        with translated(self.where), at_work(), closing(schema.connect(self.where, read_only=True)) as connection:
             lost = lost_commits(connection, self.where)
         return found if lost is None else [*found, lost]
 
@@ -224,6 +225,7 @@ class SqliteStore:
             return
         if not self.read_only:
             self._group.close()
+            self._writing()  # opened again after a fork: to close it folds the log into the file
         self._closed = True
         with translated(self.where):
             self._close_readers()  # first, so that the last to close folds the log into the file
@@ -238,23 +240,26 @@ class SqliteStore:
             while True:
                 self._readers.pop().close()
 
-    def _after_fork(self) -> None:
-        """In a forked child: leave the parent's connections alone for good, and start anew when asked.
+    # Around a fork, see forking.py.
 
-        Closing them, even when the child ends, would let go of locks and files that are the parent's.
-        """
-        inherited = [*self._readers, *([self._writer] if self._writer is not None else [])]
-        for connection in inherited:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+    def rest(self, patience: float) -> bool:
+        return self._group.rest(patience)
+
+    def wake(self) -> None:
+        self._group.wake()
+
+    def part(self) -> None:
+        connections = [*self._readers, *([self._writer] if self._writer is not None else [])]
+        for connection in connections:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # a fork should not wait for that
+            connection.close()
         if self._writer is not None:
             os.close(self._lock_file)
         self._readers, self._writer = [], None
-        self._group.after_fork()
 
-
-def _stores_after_fork() -> None:
-    for store in list(_open_stores):
-        store._after_fork()  # noqa: SLF001 - the same module
-
-
-os.register_at_fork(after_in_child=_stores_after_fork)
+    def born(self) -> None:
+        for connection in (*self._readers, *([self._writer] if self._writer is not None else [])):
+            # It did not come to rest in time. Left alone for good: to close it would disturb the parent's.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        self._readers, self._writer = [], None
+        self._group.born()

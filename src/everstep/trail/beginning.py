@@ -66,6 +66,7 @@ def begin(store: Store, gate: Gate, run_id: str | None, **detail: Unpack[Beginni
         lease=detail.get("lease", LEASE_SECONDS),
     )  # fmt: skip
     scribe.claim = store.create(new)
+    scribe.settled(start, kept=True)
     return scribe
 
 
@@ -95,7 +96,8 @@ def fork(store: Store, gate: Gate, run_id: str, at: int | None, **detail: Unpack
     )  # fmt: skip
     scribe = Scribe(store, gate, store.create(new), fresh=False)
     if changes:
-        store.append(scribe.step("fork", kind=Kind.FORK, set=changes))
+        append = scribe.step("fork", kind=Kind.FORK, set=changes)
+        scribe.settled(append, kept=store.append(append))
     return scribe
 
 

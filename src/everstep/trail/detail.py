@@ -13,23 +13,13 @@ from everstep.model import Kind, Status, StepError
 Path = str | tuple[Any, ...]
 
 
-class Detail(TypedDict, total=False):
-    """Everything that can be said of a step beside its name.
-
-    A path into the state is a name at its top, or a tuple of keys and list indexes that begins with one.
-    """
+class About(TypedDict, total=False):
+    """Everything that can be said of a step beside its name and how it changes the state."""
 
     inputs: Any
     output: Any
-    output_to: str | None
-    append_to: str | None
-    set: Mapping[Path, Any] | None
-    append: Mapping[Path, list[Any]] | None
-    delete: Iterable[Path]
-    splice: Mapping[Path, tuple[int, int, list[Any]]] | None
     status: Status | str
     error: BaseException | StepError | None
-    kind: Kind
     started: datetime | None
     duration_ms: float
     id: int | None
@@ -51,6 +41,18 @@ class Detail(TypedDict, total=False):
     attempt_series_id: str | None
     metadata: Mapping[str, Any] | None
     pause: Any
+
+
+class Detail(About, total=False):
+    """All of that, and the changes. A path is a name at the top of the state, or a tuple that begins with one."""
+
+    output_to: str | None
+    append_to: str | None
+    set: Mapping[Path, Any] | None
+    append: Mapping[Path, list[Any]] | None
+    delete: Iterable[Path]
+    splice: Mapping[Path, tuple[int, int, list[Any]]] | None
+    kind: Kind
 
 
 def operations(

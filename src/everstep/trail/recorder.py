@@ -12,7 +12,7 @@ from everstep.codec.record import StepRecord
 from everstep.errors import RunFinishedError
 from everstep.model import CheckpointKind, Kind, Status
 from everstep.store.base import LEASE_SECONDS, Append
-from everstep.trail.detail import Detail
+from everstep.trail.detail import About, Detail
 from everstep.trail.reading import Reader
 from everstep.trail.scribe import Scribe
 
@@ -50,11 +50,11 @@ class Recorder:
             self._ready()
             return self._put(self._scribe.step(name, **detail))
 
-    def save(self, state: Mapping[str, Any], name: str = "save", **detail: Unpack[Detail]) -> StepRecord:
+    def save(self, state: Mapping[str, Any], name: str = "save", **about: Unpack[About]) -> StepRecord:
         """Record `state` as the whole state. Only what changed since the last save is written."""
         with self._lock:
             self._ready()
-            return self._put(self._scribe.save(state, name, **detail))
+            return self._put(self._scribe.save(state, name, **about))
 
     def checkpoint(
         self, name: str, kind: CheckpointKind | str = CheckpointKind.MANUAL, metadata: Mapping[str, Any] | None = None
@@ -72,7 +72,7 @@ class Recorder:
             self._ready()
             ended = Status(status)
             record = self._put(
-                self._scribe.step("end", kind=Kind.END, output=output, status=ended, error=error, run_status=ended)
+                self._scribe.step("end", kind=Kind.END, output=output, status=ended, error=error, _run_status=ended)
             )
             self._finished = ended
             self._scribe.store.renew(self._scribe.claim, 0)
@@ -147,10 +147,10 @@ class AsyncRecorder:
         self._ready()
         return await self._put(self._scribe.step(name, **detail))
 
-    async def save(self, state: Mapping[str, Any], name: str = "save", **detail: Unpack[Detail]) -> StepRecord:
+    async def save(self, state: Mapping[str, Any], name: str = "save", **about: Unpack[About]) -> StepRecord:
         """Record `state` as the whole state. Only what changed since the last save is written."""
         self._ready()
-        return await self._put(self._scribe.save(state, name, **detail))
+        return await self._put(self._scribe.save(state, name, **about))
 
     async def checkpoint(
         self, name: str, kind: CheckpointKind | str = CheckpointKind.MANUAL, metadata: Mapping[str, Any] | None = None
@@ -165,7 +165,7 @@ class AsyncRecorder:
         """End the run and give up its ownership."""
         self._ready()
         self._finished = ended = Status(status)
-        append = self._scribe.step("end", kind=Kind.END, output=output, status=ended, error=error, run_status=ended)
+        append = self._scribe.step("end", kind=Kind.END, output=output, status=ended, error=error, _run_status=ended)
         record = await self._put(append)
         await asyncio.to_thread(self._scribe.store.renew, self._scribe.claim, 0)
         return record

@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 from everstep.codec import chain, frame, record
 from everstep.codec.blobs import outline
@@ -22,7 +22,7 @@ from everstep.errors import StaleWriterError, StateError, UnstorableError
 from everstep.model import KIND_NUMBER, STATUS_NUMBER, CheckpointKind, Kind, Secret, Status, StepError, to_micros
 from everstep.policy.redaction import Gate
 from everstep.store.base import Append, Claim, Keyframe, Store
-from everstep.trail.detail import Path, operations
+from everstep.trail.detail import About, Path, operations
 from everstep.trail.reading import Reader
 from everstep.trail.refusal import META, PAYLOAD, named
 
@@ -58,7 +58,6 @@ class Scribe:
         append: Mapping[Path, list[Any]] | None = None,
         delete: Iterable[Path] = (),
         splice: Mapping[Path, tuple[int, int, list[Any]]] | None = None,
-        ops: Sequence[Any] = (),  # found by comparing whole states
         status: Status | str = Status.COMPLETED,
         error: BaseException | StepError | None = None,
         kind: Kind = Kind.STEP,
@@ -83,13 +82,16 @@ class Scribe:
         attempt_series_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         pause: Any = None,
-        run_status: Status | None = None,
+        _ops: Sequence[Any] = (),  # found by comparing whole states
+        _run_status: Status | None = None,
     ) -> Append:
         """The row of a step: `Recorder.step` says what it takes."""
         if self._lost:
             self._catch_up()
         changes = operations(output, output_to, append_to, set, append, delete, splice)
-        changes += ops
+        if changes:
+            self._differ = None  # it knows the state of the last save, which is now another
+        changes += _ops
         if changes and self.gate.named(changes):
             if any(len(op) == 2 and op[0] != DELETE for op in changes):  # such an op carries the output
                 changes = [record.with_output(op, output) for op in changes]
@@ -110,10 +112,10 @@ class Scribe:
             attempt_series_id, metadata,
         ]  # fmt: skip
         duration = int(duration_ms * 1000)
-        when = to_micros(started) if started is not None else time.time_ns() // 1000 - duration
+        when = _moment(started) if started is not None else time.time_ns() // 1000 - duration
         columns = (seq, _STEP if kind is Kind.STEP else KIND_NUMBER[kind], number, self.gate.text(name), when, duration)
         payload = [inputs, output, changes or None, kept_error, pause]
-        return self._draft(columns, meta, payload, None if run_status is None else STATUS_NUMBER[run_status])
+        return self._draft(columns, meta, payload, None if _run_status is None else STATUS_NUMBER[_run_status])
 
     def _draft(
         self, columns: tuple[int, int, int, str, int, int], meta: list[Any], payload: list[Any], run_status: int | None
@@ -157,14 +159,14 @@ class Scribe:
             return named(its, META)
         return named(refused, PAYLOAD, ops)
 
-    def save(self, state: Mapping[str, Any], name: str = "save", **detail: Any) -> Append:
+    def save(self, state: Mapping[str, Any], name: str, **about: Unpack[About]) -> Append:
         """A step that makes `state` the whole state: what changed is found here."""
         if self._lost:
             self._catch_up()
         if self._differ is None:
             self._differ = Differ(self._read_state() if self.claim.seq >= 0 else None)
         ops = self.gate.operations(self._differ.delta(dict(state)), state)
-        append = self.step(name, ops=ops, kind=Kind.SAVE, **detail)
+        append = self.step(name, kind=Kind.SAVE, _ops=ops, **about)
         self._differ.advance()
         return append
 
@@ -289,6 +291,12 @@ class _Shadow:
     def freeze(self) -> Any:
         self.fold()
         return self._tree.freeze()
+
+
+def _moment(started: object) -> int:
+    if not isinstance(started, datetime):
+        raise UnstorableError("started", f"it is a {type(started).__name__}", "Give a datetime.")
+    return to_micros(started)
 
 
 def _describe(error: BaseException | StepError) -> list[Any]:

@@ -26,9 +26,9 @@ def test_a_step_is_read_back_with_everything_that_was_said_of_it(trail: everstep
     detail: dict[str, Any] = {
         "inputs": {"q": (1, 2)}, "output": {3, 4}, "duration_ms": 12.5, "id": 77, "parent": 5, "lane": "a/b",
         "index": 3, "attempt": 2, "external": True, "cached": True, "partial": True, "input_digest": b"d" * 16,
-        "superstep": 4, "decision": ["left", "right"], "usage": {"input_tokens": 5}, "child_run_id": "c-1", "input_versions": {"q": 2},
-        "fingerprint": "f", "node_type": "model", "attempt_series_id": "s", "metadata": {"k": datetime(2026, 1, 1)},
-        "pause": {"prompt": "Go on?"},
+        "superstep": 4, "decision": ["left", "right"], "usage": {"input_tokens": 5}, "child_run_id": "c-1",
+        "input_versions": {"q": 2}, "fingerprint": "f", "node_type": "model", "attempt_series_id": "s",
+        "metadata": {"k": datetime(2026, 1, 1)}, "pause": {"prompt": "Go on?"},
     }  # fmt: skip
     trail.record("r").step("ask", started=when, status="paused", **detail)
     step = trail.step("r", 1)
@@ -286,3 +286,23 @@ def test_a_refused_save_is_not_forgotten_by_the_next(trail: everstep.Trail) -> N
         run.save({"a": 2, "b": object()})
     run.save({"a": 2})
     assert trail.state("r") == {"a": 2}
+
+
+def test_saves_and_steps_may_be_mixed(trail: everstep.Trail) -> None:
+    """Promise 7: a save makes the state what it was given, whatever came before it."""
+    run = trail.record("r")
+    run.save({"x": [1]})
+    run.step("s", append={"x": [2]})
+    run.save({"x": [1, 2]})
+    assert run.state() == {"x": [1, 2]}
+    run.step("s", set={"b": 9, ("x", 0): 5})
+    run.save({"a": 2, "x": [5]})
+    assert run.state() == {"x": [5], "a": 2}
+    run.step("s", output=1)
+    assert run.save({"a": 2, "x": [5]}).ops == []
+
+
+def test_a_moment_that_is_no_datetime_is_refused(trail: everstep.Trail) -> None:
+    """Promise 7."""
+    with pytest.raises(UnstorableError, match="datetime"):
+        trail.record("r").step("s", started=5)  # type: ignore[arg-type] # what is tested
