@@ -1,4 +1,4 @@
-"""Programs that press Ctrl-C on themselves, at a chosen bytecode. Run in a process of their own, where a hang can be seen.
+"""Programs that press Ctrl-C on themselves, at a chosen bytecode: run in a process of their own, where a hang is seen.
 
 The interpreter looks for signals at certain bytecodes only, so raising from a trace function would interrupt where no
 Ctrl-C ever does. Here the trace function is C code that marks the signal as arrived, and the interpreter raises it
@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -45,7 +46,7 @@ class CtrlC:
 
     def at(self, position: int, work: Callable[[], T]) -> T | None:
         """Do the work; None if it was interrupted. 0 only counts the positions."""
-        self._left = position if position else 1_000_000
+        self._left = position or 1_000_000
         start = self._left
         try:
             sys.settrace(self._call)
@@ -135,6 +136,15 @@ class Others:
         return sum(thread.is_alive() for thread in self._threads)
 
 
+def tell(found: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(found))
+
+
+def close(trail: everstep.Trail) -> bool:
+    trail.close()
+    return True
+
+
 def works(run: everstep.Recorder, name: str, number: int) -> Callable[[], everstep.StepRecord]:
     """The kinds of work of a recorder in turn; one in eight makes a keyframe soon."""
     if number % 8 == 7:
@@ -167,7 +177,7 @@ def stepping(path: str, files: set[str | None], first: int, stride: int) -> None
         "acks": others.acks,
         "landed": ctrl_c.landed,
     }
-    print(json.dumps(told))
+    tell(told)
 
 
 def at_random(path: str, seed: int, count: int) -> None:
@@ -198,9 +208,7 @@ def at_random(path: str, seed: int, count: int) -> None:
     hung = others.end()
     run.release()
     trail.close()
-    print(
-        json.dumps({"interrupts": interrupts, "hung": hung, "errors": others.errors, "acks": others.acks, "landed": {}})
-    )
+    tell({"interrupts": interrupts, "hung": hung, "errors": others.errors, "acks": others.acks, "landed": {}})
 
 
 def closing(folder: str, first: int, stride: int) -> None:
@@ -215,7 +223,7 @@ def closing(folder: str, first: int, stride: int) -> None:
         others = Others(trail)
         while len(others.acks) < 10:
             time.sleep(0.001)
-        if ctrl_c.at(position, lambda: trail.close() or True) is None:  # noqa: B023, SIM222 - called at once; close gives None
+        if ctrl_c.at(position, partial(close, trail)) is None:
             interrupts, whole = interrupts + 1, 0
             trail.close()
         else:
@@ -224,7 +232,7 @@ def closing(folder: str, first: int, stride: int) -> None:
         errors += [error for error in others.errors if ClosedError.__name__ not in error]
         acks += [(f"{position}.db/{run}", seq, link) for run, seq, link in others.acks]
         position += stride
-    print(json.dumps({"interrupts": interrupts, "hung": hung, "errors": errors, "acks": acks, "landed": ctrl_c.landed}))
+    tell({"interrupts": interrupts, "hung": hung, "errors": errors, "acks": acks, "landed": ctrl_c.landed})
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import everstep
 from everstep.errors import DamageWarning, EverstepError
@@ -41,7 +41,7 @@ def output(code: str, *args: object, timeout: float = 60) -> str:
 class Nursery:
     """One interpreter that has everything imported and forks writers on request, so that a kill costs milliseconds."""
 
-    def __enter__(self) -> Nursery:
+    def __enter__(self) -> Self:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.integration.writers"],
             env=environment(), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -110,6 +110,13 @@ def everything(trail: everstep.Trail) -> dict[str, Any]:
         points = {run.oldest, (run.oldest + run.head) // 2, run.head - 1, run.head}
         found[f"states of {run.id}"] = [trail.state(run.id, at=at) for at in sorted(points) if at >= run.oldest]
     return found
+
+
+def small_trail(path: Path) -> Path:
+    """A closed trail with one finished run `r`, whose state is {"x": 1}."""
+    with everstep.open(path) as trail, trail.record("r") as run:
+        run.step("s", output=1, output_to="x")
+    return path
 
 
 def rich_trail(path: Path) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -18,8 +15,7 @@ import everstep
 from everstep import errors
 from everstep.store.commit import GroupCommit
 from everstep.store.schema import check_library, file_system
-from everstep.store.sqlite import SqliteStore
-from tests.integration.support import NOBODY, environment, output
+from tests.integration.support import NOBODY, output, small_trail
 
 # Loads all that is needed while it may still be read, then goes on as a user without rights.
 AS_NOBODY = f"""
@@ -48,12 +44,6 @@ def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
-
-
-def make(path: Path) -> Path:
-    with everstep.open(path) as trail, trail.record("r") as run:
-        run.step("s", output=1, output_to="x")
-    return path
 
 
 # Opening.
@@ -113,12 +103,12 @@ def test_a_folder_is_no_trail(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_later_schema_is_refused_and_left_as_it_is(tmp_path: Path, *, read_only: bool) -> None:
-    path = make(tmp_path / "trail.db")
+    path = small_trail(tmp_path / "trail.db")
     other = apsw.Connection(str(path))
     other.execute("pragma user_version = 99")
     other.close()
     before = path.read_bytes()
-    with pytest.raises(errors.NewerSchemaError, match="schema 99.*upgrade"):
+    with pytest.raises(errors.NewerSchemaError, match=r"schema 99.*upgrade"):
         everstep.open(path, read_only=read_only)
     assert path.read_bytes() == before
 
@@ -162,7 +152,7 @@ def test_the_file_system_of_a_folder_is_known(folder: str, kind: str) -> None:
 def test_a_trail_on_a_network_file_system_is_refused_for_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    path, read = make(tmp_path / "trail.db"), Path.read_text
+    path, read = small_trail(tmp_path / "trail.db"), Path.read_text
 
     def told(self: Path, *args: str, **options: str) -> str:
         """What the system would tell if the folder lay there."""
@@ -180,13 +170,13 @@ def test_a_trail_on_a_network_file_system_is_refused_for_writing(
 
 
 def test_a_file_that_may_not_be_read_is_named(folder: Path) -> None:
-    make(folder / "trail.db").chmod(0o600)
+    small_trail(folder / "trail.db").chmod(0o600)
     assert output(AS_NOBODY + "told(sys.argv[1], read_only=True)", folder / "trail.db").startswith("UnreadableError")
 
 
 def test_reading_needs_no_right_to_write(folder: Path) -> None:
     """Promise 12: neither on the file nor on its folder."""
-    path = make(folder / "trail.db")
+    path = small_trail(folder / "trail.db")
     path.chmod(0o444)
     said = output(AS_NOBODY + "told(sys.argv[1], read_only=True); told(sys.argv[1])", path).splitlines()
     assert said[0] == "state {'x': 1} True"
@@ -220,115 +210,13 @@ def test_a_dead_writers_log_that_cannot_be_read_is_not_passed_over(folder: Path)
 
 
 def test_a_lock_file_of_somebody_else_is_named(folder: Path) -> None:
-    path = make(folder / "trail.db")
+    path = small_trail(folder / "trail.db")
     path.chmod(0o666)
     (folder / "trail.db-lock").chmod(0o600)
     folder.chmod(0o777)
     said = output(AS_NOBODY + "told(sys.argv[1])", path)
     assert said.startswith("UnreadableError")
     assert "trail.db-lock" in said
-
-
-# Others at work.
-
-
-FOREIGN = """
-import sqlite3, sys
-other = sqlite3.connect(sys.argv[1], isolation_level=None)
-other.execute("begin immediate")
-print("locked", flush=True)
-sys.stdin.readline()
-"""
-
-
-def test_a_foreign_program_that_keeps_the_file_locked_is_named(tmp_path: Path) -> None:
-    """Promise 13."""
-    path = make(tmp_path / "trail.db")
-    store = SqliteStore(str(path), patience=0.2)
-    trail = everstep.Trail(store)
-    run = trail.record("other")
-    command = [sys.executable, "-c", FOREIGN, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as foreign:
-        assert foreign.stdout is not None
-        assert foreign.stdout.readline() == "locked\n"
-        with pytest.raises(errors.LockedError, match=r"locked by another program for 0\.2 s"):
-            run.step("s")
-        assert trail.state("r") == {"x": 1}  # reading goes on
-        foreign.communicate("end\n")
-    assert run.step("s").seq == 1
-    trail.close()
-
-
-STOPPED = """
-import everstep, fcntl, os, signal, sys
-lock = os.open(sys.argv[1] + "-lock", os.O_RDWR)
-fcntl.flock(lock, fcntl.LOCK_EX)
-print("held", flush=True)
-os.kill(os.getpid(), signal.SIGSTOP)
-"""
-
-
-def test_a_stopped_process_that_holds_the_lock_is_not_waited_for_without_end(tmp_path: Path) -> None:
-    path = make(tmp_path / "trail.db")
-    trail = everstep.Trail(SqliteStore(str(path), patience=0.2))
-    run = trail.record("other")
-    command = [sys.executable, "-c", STOPPED, str(path)]
-    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
-        with pytest.raises(errors.LockedError, match="a paused process"):
-            run.step("s")
-        other.send_signal(signal.SIGKILL)
-    assert run.step("s").seq == 1
-    trail.close()
-
-
-RACE = """
-import everstep, sys
-from everstep.errors import OwnedError, RunExistsError
-trail = everstep.open(sys.argv[1])
-sys.stdin.readline()
-try:
-    run = trail.record("contested")
-    run.step("mine")
-    print("won", flush=True)
-except (OwnedError, RunExistsError) as error:
-    print(type(error).__name__, flush=True)
-sys.stdin.readline()
-"""
-
-
-def test_of_processes_that_want_one_run_one_gets_it(tmp_path: Path) -> None:
-    """Promise 4."""
-    path = make(tmp_path / "trail.db")
-    command = [sys.executable, "-c", RACE, str(path)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    racers = [subprocess.Popen(command, env=environment(), text=True, **pipes) for _ in range(4)]  # type: ignore[call-overload] # typeshed cannot follow **
-    for racer in racers:
-        racer.stdin.write("go\n")
-        racer.stdin.flush()
-    said = [racer.stdout.readline().strip() for racer in racers]
-    for racer in racers:
-        racer.communicate("end\n", timeout=30)
-    assert sorted(said).count("won") == 1
-    assert set(said) <= {"won", "OwnedError", "RunExistsError"}
-    with everstep.open(path) as trail:
-        assert [step.name for step in trail.steps("contested")] == ["start", "mine"]
-
-
-def test_a_writer_that_lost_its_run_is_told_and_writes_nothing(tmp_path: Path) -> None:
-    """Promise 4."""
-    with everstep.open(tmp_path / "trail.db") as trail:
-        old = trail.record("r")
-        old.step("mine")
-        trail.store.renew(old._scribe.claim, 0)  # as if its lease had ended
-        new = trail.record("r")
-        with pytest.raises(errors.StaleWriterError, match="stop here"):
-            old.step("zombie")
-        new.step("hers")
-        with pytest.raises(errors.StaleWriterError):
-            old.step("zombie again")
-        assert [step.name for step in trail.steps("r")] == ["start", "mine", "hers"]
 
 
 # Values, rows, states of a trail.
@@ -397,7 +285,7 @@ def test_a_closed_trail_says_so_whatever_is_asked(tmp_path: Path) -> None:
 
 def test_a_trail_opened_for_reading_refuses_to_write(tmp_path: Path) -> None:
     """Promise 12."""
-    path = make(tmp_path / "trail.db")
+    path = small_trail(tmp_path / "trail.db")
     before = path.read_bytes()
     with everstep.open(path, read_only=True) as trail:
         for write in (lambda: trail.record("x"), lambda: trail.fork("r"), lambda: trail.drop("r"), trail.reclaim):

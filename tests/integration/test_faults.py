@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -99,19 +100,67 @@ def test_a_disk_that_cannot_be_read_is_told_and_read_again_later(tmp_path: Path,
     told = 0
     for reads in range(0, 60, 3):
         disk.reads = reads
-        try:
-            with everstep.open(tmp_path / "trail.db", read_only=True) as trail:
-                trail.steps("r")
-                trail.state("r")
-        except StoreError as error:
-            assert "file system failed" in str(error)
-            told += 1
-        finally:
-            disk.heal()
+        with watched() as seen, everstep.open(tmp_path / "trail.db", read_only=True) as trail:
+            trail.steps("r")
+            trail.state("r")
+        disk.heal()
+        assert all("file system failed" in said for said in seen.said)
+        told += len(seen.said)
     assert told > 5
     with everstep.open(tmp_path / "trail.db") as trail:
         assert trail.state("r")["log"][-2] == 49
         assert trail.verify().ok
+
+
+class Workers:
+    """Threads and an event loop that write until the disk has failed, each was told, and it works again."""
+
+    def __init__(self, trail: everstep.Trail, expected: type[StoreError]) -> None:
+        self._trail, self._expected = trail, expected
+        self.acks, self.wrong = list[Ack](), list[BaseException]()
+        self.told, self.healed = threading.Semaphore(0), threading.Event()
+        tasks: list[Callable[[], object]] = [partial(self._work, f"t-{number}") for number in range(6)]
+        tasks.append(lambda: asyncio.run(self._loop()))
+        self._threads = [threading.Thread(target=self._guarded, args=(task,)) for task in tasks]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self, name: str) -> None:
+        run, go_on = self._trail.record(name), False
+        while not go_on:
+            go_on = self.healed.is_set()
+            try:
+                self.acks.append(ack(run.step("s", append={"log": ["y" * 500]})))
+            except self._expected:
+                self.told.release()
+                self.healed.wait(30)
+
+    async def _await(self, twin: everstep.AsyncTrail, name: str) -> None:
+        run, go_on = await twin.record(name), False
+        while not go_on:
+            go_on = self.healed.is_set()
+            try:
+                self.acks.append(ack(await run.step("s", append={"log": ["z" * 500]})))
+            except self._expected:
+                self.told.release()
+                await asyncio.to_thread(self.healed.wait, 30)
+
+    async def _loop(self) -> None:
+        twin = everstep.AsyncTrail(self._trail)
+        await asyncio.gather(*(self._await(twin, f"loop-{number}") for number in range(4)))
+
+    def _guarded(self, task: Callable[[], object]) -> None:
+        try:
+            task()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the test must see it
+            self.wrong.append(error)
+
+    def end(self) -> int:
+        """Go on, and end; how many hang."""
+        self.healed.set()
+        for thread in self._threads:
+            thread.join(30)
+        return sum(thread.is_alive() for thread in self._threads)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -119,58 +168,17 @@ def test_all_who_share_a_commit_are_told_and_can_go_on(tmp_path: Path, disk: Fau
     """Promise 1: threads and an event loop, none of which hangs."""
     spoil, expected = FAULTS[fault]
     trail = everstep.open(tmp_path / "trail.db")
-    acks, wrong, told = list[Ack](), list[BaseException](), threading.Semaphore(0)
-    healed = threading.Event()
-
-    def work(name: str) -> None:
-        run = trail.record(name)
-        go_on = False
-        while not go_on:
-            go_on = healed.is_set()
-            try:
-                acks.append(ack(run.step("s", append={"log": ["y" * 500]})))
-            except expected:
-                told.release()
-                healed.wait(30)
-
-    async def one(twin: everstep.AsyncTrail, name: str) -> None:
-        run = await twin.record(name)
-        go_on = False
-        while not go_on:
-            go_on = healed.is_set()
-            try:
-                acks.append(ack(await run.step("s", append={"log": ["z" * 500]})))
-            except expected:
-                told.release()
-                await asyncio.to_thread(healed.wait, 30)
-
-    async def loop() -> None:
-        twin = everstep.AsyncTrail(trail)
-        await asyncio.gather(*(one(twin, f"loop-{number}") for number in range(4)))
-
-    def guarded(task: Callable[[], object]) -> None:
-        try:
-            task()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the test must see it
-            wrong.append(error)
-
-    tasks: list[Callable[[], object]] = [lambda name=f"t-{number}": work(name) for number in range(6)]  # type: ignore[misc] # mypy cannot infer a lambda's default
-    threads = [threading.Thread(target=guarded, args=(task,)) for task in [*tasks, lambda: asyncio.run(loop())]]
-    for thread in threads:
-        thread.start()
-    while len(acks) < 50:
-        healed.wait(0.001)
+    workers = Workers(trail, expected)
+    while len(workers.acks) < 50:
+        workers.healed.wait(0.001)
     spoil(disk, 20_000)
     for _ in range(10):
-        assert told.acquire(timeout=30), "somebody was not told"
+        assert workers.told.acquire(timeout=30), "somebody was not told"
     disk.heal()
-    healed.set()
-    for thread in threads:
-        thread.join(30)
-    assert [thread for thread in threads if thread.is_alive()] == []
-    assert wrong == []
+    assert workers.end() == 0
+    assert workers.wrong == []
     trail.close()
-    check(tmp_path / "trail.db", acks)
+    check(tmp_path / "trail.db", workers.acks)
 
 
 def test_close_on_a_full_disk_loses_nothing(tmp_path: Path, disk: FaultyDisk) -> None:

@@ -86,9 +86,8 @@ def torture(folder: Path, seed: int, kills: int) -> int:
             killed += kill_some(nursery, folder, number, chance)
             number += 1
             if number % 5 == 0:
-                with everstep.open(folder / "trail.db") as trail:  # nothing that the dead left stands in the way
-                    with trail.record(f"round-{number}") as run:
-                        assert run.step("s").seq == 1
+                with everstep.open(folder / "trail.db") as trail, trail.record(f"round-{number}") as run:
+                    assert run.step("s").seq == 1  # nothing that the dead left stands in the way
     assert output(APPEND, folder / "trail.db") == "1"
     return check(folder)
 

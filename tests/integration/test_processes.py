@@ -48,6 +48,43 @@ def test_parent_and_forked_child_both_write(tmp_path: Path, ending: str) -> None
     assert not (tmp_path / "trail.db-wal").exists()  # the parent was the last, and could fold the log
 
 
+STAYS = """
+import everstep, os, sys
+trail = everstep.open(sys.argv[1])
+mine = trail.record("parent")
+mine.step("before")
+here, there = os.pipe(), os.pipe()
+child = os.fork()
+if child == 0:
+    status = 1
+    try:
+        run = trail.record("child")
+        run.step("first")
+        os.write(here[1], b".")
+        os.read(there[0], 1)
+        assert trail.state("parent") == {}
+        for number in range(5):
+            run.step("s")
+        status = 0
+    finally:
+        os._exit(status)
+os.read(here[0], 1)
+mine.step("after")
+trail.close()
+os.write(there[1], b".")
+assert os.waitpid(child, 0)[1] == 0
+print("fine")
+"""
+
+
+def test_a_child_goes_on_when_its_parent_has_closed_the_trail(tmp_path: Path) -> None:
+    """Promise 1: the parent does not remove the log that the child writes to."""
+    assert output(STAYS, tmp_path / "trail.db") == "fine"
+    with everstep.open(tmp_path / "trail.db") as trail:
+        assert [trail.run(run).head for run in ("parent", "child")] == [2, 6]
+        assert trail.verify().ok
+
+
 FORK_AMID = """
 import everstep, os, sys, threading
 trail = everstep.open(sys.argv[1])
@@ -145,32 +182,39 @@ def test_a_program_that_never_closes_its_trail_ends_and_loses_nothing(tmp_path: 
         assert set(acks) - kept == set()
 
 
+class Writer(threading.Thread):
+    """Writes to a run of its own until it is told that the trail is closed."""
+
+    def __init__(self, trail: everstep.Trail, name: str) -> None:
+        super().__init__(name=name)
+        self._trail = trail
+        self.begun, self.told = threading.Event(), False
+        self.acks: list[tuple[str, int]] = []
+
+    def run(self) -> None:
+        recorder = self._trail.record(self.name)
+        self.begun.set()
+        try:
+            while True:
+                self.acks.append((self.name, recorder.step("s", output="x" * 100).seq))
+        except ClosedError:
+            self.told = True
+
+
 def test_close_while_threads_write_hangs_nobody_and_every_write_is_told(tmp_path: Path) -> None:
     """Promises 1 and 13: each write is acknowledged, and there, or it is a ClosedError."""
-    for round_number in range(10):
-        path = tmp_path / f"{round_number}.db"
+    for number in range(10):
+        path = tmp_path / f"{number}.db"
         trail = everstep.open(path)
-        acks, ended, begun = list[tuple[str, int]](), list[str](), threading.Semaphore(0)
-
-        def work(name: str) -> None:
-            run = trail.record(name)
-            begun.release()
-            try:
-                while True:
-                    acks.append((name, run.step("s", output="x" * 100).seq))
-            except ClosedError:
-                ended.append(name)
-
-        threads = [threading.Thread(target=work, args=(f"t{number}",)) for number in range(6)]
-        for thread in threads:
-            thread.start()
-        for _ in threads:
-            begun.acquire()
+        writers = [Writer(trail, f"t{place}") for place in range(6)]
+        for writer in writers:
+            writer.start()
+        assert all(writer.begun.wait(30) for writer in writers)
         trail.close()
-        for thread in threads:
-            thread.join(30)
-        assert sorted(ended) == [f"t{number}" for number in range(6)]
+        for writer in writers:
+            writer.join(30)
+        assert all(writer.told for writer in writers)
         with everstep.open(path) as again:
             assert again.verify().ok
             kept = {(run.id, step.seq) for run in again.runs() for step in again.steps(run.id)}
-            assert set(acks) - kept == set()
+            assert {ack for writer in writers for ack in writer.acks} - kept == set()

@@ -86,13 +86,18 @@ KINDS: dict[str, Callable[[everstep.Trail, str, Acknowledge], None]] = {
 }
 
 
+def answer(number: int) -> None:
+    sys.stdout.write(f"{number}\n")
+    sys.stdout.flush()
+
+
 def serve() -> None:
     everstep.open(":memory:").close()  # loads everything once, for all writers
     for line in sys.stdin:
         asked = json.loads(line)
         if "wait" in asked:
             _, status = os.waitpid(asked["wait"], 0)
-            print(os.waitstatus_to_exitcode(status), flush=True)
+            answer(os.waitstatus_to_exitcode(status))
             continue
         process = os.fork()
         if process == 0:
@@ -103,7 +108,7 @@ def serve() -> None:
                 with open(asked["acks"], "a", encoding="utf-8") as file:  # noqa: PTH123 - nothing but this is left to do
                     file.write(f"failed: {error!r}\n")
             os._exit(1)
-        print(process, flush=True)
+        answer(process)
 
 
 if __name__ == "__main__":

@@ -98,7 +98,8 @@ class _File(apsw.VFSFile):
         return super().xRead(amount, offset)
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - apsw's name
-        disk, written, error = self._disk, bytes(data), None
+        disk, written = self._disk, bytes(data)
+        error: apsw.Error | None = None
         if disk.fails("writes"):
             written, error = written[: len(written) // 2], _failed(apsw.SQLITE_IOERR_WRITE)
         if disk.room is not None:
@@ -125,7 +126,7 @@ class _File(apsw.VFSFile):
 
 def _failed(code: int) -> apsw.IOError:
     error = apsw.IOError("the faulty disk failed")
-    error.result, error.extendedresult = code & 0xFF, code
+    setattr(error, "extendedresult", code)  # noqa: B010 - known to apsw at run time only
     return error
 
 
@@ -139,20 +140,22 @@ def after_power_loss(events: Sequence[Event], chance: Random, folder: Path) -> N
     waiting: dict[str, list[Event]] = {}
     for event in events:
         if event.what == "sync":
-            deleted = [] if event.file in kept else [file for file in waiting if waiting[file][-1].what == "delete"]
-            for file in (event.file, *deleted):
-                for earlier in waiting.pop(file, []):
-                    _apply(kept, earlier)
-            kept.setdefault(event.file, bytearray())
+            _sync(kept, waiting, event.file)
         elif event.what != "mark":
             waiting.setdefault(event.file, []).append(event)
-    for pending in waiting.values():
-        for event in pending:
-            for part in _sectors(event):
-                if chance.random() < 0.5:
-                    _apply(kept, part)
+    for part in (part for pending in waiting.values() for event in pending for part in _sectors(event)):
+        if chance.random() < 0.5:
+            _apply(kept, part)
     for name, data in kept.items():
         (folder / name).write_bytes(data)
+
+
+def _sync(kept: dict[str, bytearray], waiting: dict[str, list[Event]], synced: str) -> None:
+    deleted = [] if synced in kept else [file for file in waiting if waiting[file][-1].what == "delete"]
+    for file in (synced, *deleted):
+        for event in waiting.pop(file, []):
+            _apply(kept, event)
+    kept.setdefault(synced, bytearray())
 
 
 def _sectors(event: Event) -> list[Event]:

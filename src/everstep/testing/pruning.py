@@ -130,6 +130,19 @@ class Pruning(Place):
         assert store.keyframe("fork", 2) == kept._replace(blobs={})
         assert all(map(store.blob, kept.blobs))
 
+    def test_a_keyframe_that_a_pruned_run_now_begins_with_is_still_its_forks_too(self, store: RetainingStore) -> None:
+        writer = begin(store, rows=2)
+        kept = writer.mark("large")
+        writer.write(2)
+        begin(store, "fork", fork=("run", 3)).write()
+        store.prune("run", kept, store.run("run").generation)
+        for run_id in ("run", "fork"):
+            assert store.keyframe(run_id, 9) == kept._replace(blobs={})
+        assert len(history(store, "fork")) == 5
+        store.drop("run")
+        assert store.keyframe("fork", 9) == kept._replace(blobs={})
+        assert all(map(store.blob, kept.blobs))
+
     def test_a_fork_can_be_pruned_without_its_parent(self, store: RetainingStore) -> None:
         """Promise 5."""
         writer = begin(store)

@@ -160,6 +160,16 @@ class KeepsKeyframesOfPrunedRows(MemoryStore):
         return counts
 
 
+@caught_by("a_keyframe_that_a_pruned_run_now_begins_with_is_still_its_forks_too")
+class TakesTheBaseFromTheForks(MemoryStore):
+    def prune(self, run_id: str, base: Keyframe, generation: int) -> Counts | None:
+        counts = super().prune(run_id, base, generation)
+        for run in self._runs.values():
+            if run.new.id != run_id:
+                run.keyframes.pop(base.seq, None)
+        return counts
+
+
 @caught_by("a_run_can_be_pruned_again_and_never_back")
 class PrunesBack(MemoryStore):
     def prune(self, run_id: str, base: Keyframe, generation: int) -> Counts | None:
