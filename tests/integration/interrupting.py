@@ -152,32 +152,35 @@ def works(run: everstep.Recorder, name: str, number: int) -> Callable[[], everst
     return lambda: run.step(name, append={"log": [name]})
 
 
-def stepping(path: str, files: set[str | None], first: int, stride: int) -> None:
-    """Interrupt one step after another, each a little further in its work, to the end of the longest."""
+def stepping(path: str, files: set[str | None], stride: int, wanted: int) -> None:
+    """Interrupt one step after another, each a little further in its work, to the end of the longest.
+
+    Over and over, from another start each time, until so many were interrupted: some end before it is their turn.
+    """
     trail = everstep.open(path)
     ctrl_c, run, longest = CtrlC(files), trail.record("main"), 0
     for number in range(8):
         ctrl_c.at(0, works(run, f"warm {number}", number))
         longest = max(longest, ctrl_c.positions)
-    others, interrupts = Others(trail, 0.002), 0
-    for position in range(first, longest + stride, stride):
-        step = ctrl_c.at(position, works(run, f"at {position}", position // stride))
+    others, interrupts, number, position = Others(trail, 0.002), 0, 0, 1
+    while interrupts < wanted or position < longest:
+        position = position + stride if position < longest else 1 + (position + 1) % stride
+        number += 1
+        step = ctrl_c.at(position, works(run, f"at {number}", number))
         if step is None:
             interrupts += 1
         else:
             others.note(step)
-        others.note(run.step(f"after {position}", append={"log": [f"after {position}"]}))
+        # Traced too: after an interrupt Python 3.13 traces no bytecodes until functions were entered once more.
+        after = ctrl_c.at(0, works(run, f"after {number}", 0))
+        assert after is not None
+        others.note(after)
     hung = others.end()
     run.release()
     trail.close()
-    told = {
-        "interrupts": interrupts,
-        "hung": hung,
-        "errors": others.errors,
-        "acks": others.acks,
-        "landed": ctrl_c.landed,
-    }
-    tell(told)
+    tell(
+        {"interrupts": interrupts, "hung": hung, "errors": others.errors, "acks": others.acks, "landed": ctrl_c.landed}
+    )
 
 
 def at_random(path: str, seed: int, count: int) -> None:
@@ -211,27 +214,25 @@ def at_random(path: str, seed: int, count: int) -> None:
     tell({"interrupts": interrupts, "hung": hung, "errors": others.errors, "acks": others.acks, "landed": {}})
 
 
-def closing(folder: str, first: int, stride: int) -> None:
+def closing(folder: str, stride: int, wanted: int) -> None:
     """Interrupt close, each time a little further, while threads write; then close again."""
-    ctrl_c = CtrlC(COMMITTING)
-    interrupts = hung = 0
+    ctrl_c, interrupts, hung, number, position = CtrlC(COMMITTING), 0, 0, 0, 1
     errors: list[str] = []
     acks: list[tuple[str, int, str]] = []
-    position, whole = first, 0
-    while whole < 3:
-        trail = everstep.open(Path(folder) / f"{position}.db")
+    while interrupts < wanted:
+        number += 1
+        ctrl_c.at(0, partial(close, everstep.open(Path(folder) / "warm.db")))
+        position = position + stride if position < ctrl_c.positions else 1 + number % stride
+        trail = everstep.open(Path(folder) / f"{number}.db")
         others = Others(trail)
         while len(others.acks) < 10:
             time.sleep(0.001)
         if ctrl_c.at(position, partial(close, trail)) is None:
-            interrupts, whole = interrupts + 1, 0
+            interrupts += 1
             trail.close()
-        else:
-            whole += 1
         hung += others.end()
         errors += [error for error in others.errors if ClosedError.__name__ not in error]
-        acks += [(f"{position}.db/{run}", seq, link) for run, seq, link in others.acks]
-        position += stride
+        acks += [(f"{number}.db/{run}", seq, link) for run, seq, link in others.acks]
     tell({"interrupts": interrupts, "hung": hung, "errors": errors, "acks": acks, "landed": ctrl_c.landed})
 
 

@@ -155,10 +155,12 @@ def lift(connection: apsw.Connection, path: str, *, read_only: bool, migrations:
 
 def _identify(connection: apsw.Connection, path: str) -> int:
     """The schema version of a trail; 0 for a file with nothing in it yet."""
-    application = connection.pragma("application_id")
+    with connection:  # one look at all: another process may be making the trail at this moment
+        application = connection.pragma("application_id")
+        version = int(connection.pragma("user_version"))
+        tables = connection.execute("select count(*) from sqlite_schema").fetchall()[0][0]
     if application == APPLICATION_ID:
-        return int(connection.pragma("user_version"))
-    tables = connection.execute("select count(*) from sqlite_schema").fetchall()[0][0]
+        return version
     if application or tables:
         raise NotATrailError(path, "another program's SQLite database")
     return 0
