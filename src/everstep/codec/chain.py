@@ -50,26 +50,25 @@ def _new_key() -> bytes:
         return os.urandom(KEY_SIZE)
 
 
-def _digest(key: bytes, meta: bytes, body: bytes) -> bytes:
-    """The keyed digest of what a row carries. Without the random key it tells nothing of it."""
-    return sha256(b"%b%d:%b%b" % (key, len(meta), meta, body)).digest()[:DIGEST_SIZE]
+def _digest(meta: bytes, data: bytes) -> bytes:
+    """The digest of what a row carries, the random key in front of its payload included: it tells nothing without."""
+    return sha256(b"%d:%b%b" % (len(meta), meta, data)).digest()[:DIGEST_SIZE]
 
 
 def seal(
     before: bytes, seq: int, kind: int, status: int, name: str, started: int, duration: int, meta: bytes, body: bytes
 ) -> Entry:
     """Make the row that follows the one whose hash is `before`."""
-    key = _new_key()
-    digest = _digest(key, meta, body)
-    link = sha256(before + _pack([seq, kind, status, name, started, duration]) + digest).digest()
-    return Entry(seq, kind, status, name, started, duration, link, meta, key + body)
+    data = _new_key() + body
+    link = sha256(before + _pack([seq, kind, status, name, started, duration]) + _digest(meta, data)).digest()
+    return Entry(seq, kind, status, name, started, duration, link, meta, data)
 
 
 def verified(before: bytes, entry: Entry) -> bool:
     """Whether the row is what was written, and follows the row whose hash is `before`."""
     seq, kind, status, name, started, duration, link, meta, data = entry
     known = before + _pack([seq, kind, status, name, started, duration])
-    if sha256(known + _digest(data[:KEY_SIZE], meta, data[KEY_SIZE:])).digest() == link:
+    if sha256(known + _digest(meta, data)).digest() == link:
         return True
     if len(data) != _ERASED_SIZE:
         return False
@@ -80,7 +79,7 @@ def verified(before: bytes, entry: Entry) -> bool:
 def erased(entry: Entry, meta: bytes) -> Entry:
     """The row with its payload gone and `meta` (what may stay) in place of what it carried."""
     data = entry.data
-    kept = data[:DIGEST_SIZE] if is_erased(entry) else _digest(data[:KEY_SIZE], entry.meta, data[KEY_SIZE:])
+    kept = data[:DIGEST_SIZE] if is_erased(entry) else _digest(entry.meta, data)
     return entry._replace(meta=meta, data=kept + _tie(kept, meta))
 
 

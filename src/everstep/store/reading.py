@@ -151,15 +151,15 @@ def inspect(connection: apsw.Connection) -> Iterator[str]:
             yield f"SQLite found: {said}"
     yield from _inspect_tags(connection)
     counted = dict(rows.ask(connection, "select run, count(*) from step where run > 0 group by run"))
-    for key, run_id, seq, swept in rows.ask(connection, "select key, id, seq, swept from run"):
-        rows_there, expected = counted.pop(key, 0), seq + 1 - swept
+    for key, run_id, expected in rows.ask(connection, "select key, id, seq + 1 - swept from run"):
+        rows_there = counted.pop(key, 0)
         if rows_there != expected:
             yield f"run {run_id or key!r} should have {expected} rows of its own and has {rows_there}"
     for key, rows_there in counted.items():
         yield f"{rows_there} rows belong to run number {key}, which is missing"
     for blob_id, data in connection.execute("select id, data from blob"):
-        if blob_id_of(data) != blob_id:
-            yield f"the stored piece {blob_id.hex()} was changed"
+        if type(data) is not bytes or blob_id_of(data) != blob_id:
+            yield f"the stored piece {blob_id!r} was changed"
 
 
 def _inspect_tags(connection: apsw.Connection) -> Iterator[str]:

@@ -24,6 +24,7 @@ _ID, _LEASE, _SEQ, _HASH, _TAGS = 1, 6, 8, 9, 18
 _ERRORS, _GENERATION, _FORK_KEY, _FORK_ROW, _SWEPT, _HEAD, _SEAL = range(19, 26)
 # Not under the seal: what every append moves (the step row itself vouches for it), and what is counted.
 _MOVING = frozenset({_LEASE, _SEQ, _HASH, _ERRORS, _GENERATION, _SWEPT, _HEAD, _SEAL})
+_MOVING_TYPES = (float, int, bytes, int)
 
 
 def ask(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -37,7 +38,8 @@ class StoredRun:
     __slots__ = ("fork_key", "fork_row", "head", "row", "swept")
 
     def __init__(self, columns: tuple[Any, ...]) -> None:
-        if seal_of(columns) != columns[_SEAL]:
+        moving = tuple(type(columns[place]) for place in (_LEASE, _SEQ, _HASH, _SWEPT))
+        if seal_of(columns) != columns[_SEAL] or moving != _MOVING_TYPES:
             raise DamagedError("the run's own row was changed", run_id=str(columns[_ID]))
         tags = ormsgpack.unpackb(columns[_TAGS])
         self.row = RunRow._make((*columns[:_TAGS], tags, columns[_ERRORS], columns[_GENERATION]))

@@ -90,13 +90,13 @@ class SqliteStore:
             take(self._lock_file, self.where, self._patience)
             if connection.in_transaction:  # a leader was interrupted here; its jobs are among these
                 connection.execute("rollback")
-            cursor = connection.cursor()  # one for all: cheaper than one for each statement
-            cursor.execute("begin immediate")
+            execute = connection.cursor().execute  # one for all: cheaper than one for each statement
+            execute("begin immediate")
             for job in jobs:
                 work, job.error = job.work, None
                 try:
                     if type(work) is Append and not guarded:
-                        job.result = writing.add_rows(connection, work, cursor.execute)
+                        job.result = writing.add_rows(connection, work, execute)
                     else:
                         with connection:  # a savepoint: what fails, fails alone
                             job.result = work(connection) if callable(work) else writing.add_rows(connection, work)
@@ -106,7 +106,7 @@ class SqliteStore:
                     if not guarded:
                         raise
                     job.error = error
-            cursor.execute("commit")
+            execute("commit")
         except apsw.Error as error:
             raise translate(error, self.where, self._patience) from error
         finally:
