@@ -46,6 +46,17 @@ from typing import Any
 class EverstepError(Exception):
     """The root of every error raised here."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process gets it with its message and its fields, whatever its class takes to be made."""
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(kind: type[EverstepError], args: tuple[Any, ...], fields: dict[str, Any]) -> EverstepError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
 
 class OpenError(EverstepError):
     """A trail could not be opened."""
@@ -170,8 +181,8 @@ class UnstorableError(ValueRefused):
 
     def __init__(self, path: str, reason: str, way_out: str = "") -> None:
         self.path, self.reason = path, reason
-        help_text = way_out or "Convert it to plain data, or make its class known with everstep.register(...)."
-        super().__init__(f"cannot store the value at {path}: {reason}. {help_text}")
+        self.way_out = way_out or "Convert it to plain data, or make its class known with everstep.register(...)."
+        super().__init__(f"cannot store the value at {path}: {reason}. {self.way_out}")
 
 
 class StateError(ValueRefused):
@@ -331,13 +342,6 @@ class DamagedError(EverstepError):
             else "Run `trail.verify()` to see what is intact, and restore the file from a backup."
         )
         super().__init__(f"damage{where}: {what}. {way_out}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_damage, (self.what, self.run_id, self.seq, self.intact)
-
-
-def _rebuild_damage(what: str, run_id: str | None, seq: int | None, intact: int | None) -> DamagedError:
-    return DamagedError(what, run_id=run_id, seq=seq, intact=intact)
 
 
 class NewerFormatError(DamagedError):

@@ -69,7 +69,7 @@ def _outlined(value: Any, made: dict[bytes, bytes]) -> Any:
     data = encode(value)
     if len(data) < BLOB_SIZE:
         return value
-    framed = frame.pack(data, well=True)  # written once and read often
+    framed = frame.pack(data)
     name = blob_id(framed)
     made[name] = framed
     return BlobRef(name, len(data))

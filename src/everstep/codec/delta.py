@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from everstep.codec.encoding import _pack as pack
+from everstep.codec.encoding import UNWATCHED, pack
 from everstep.codec.values import encode, scan_encode, view
 from everstep.errors import StateError, UnstorableError
 
@@ -244,20 +244,12 @@ def _is_text(value: Any) -> bool:
     return True
 
 
-class _Unwatched(dict[str, bool]):
-    def __missing__(self, key: str) -> bool:
-        return False
-
-
-_UNWATCHED = _Unwatched()
-
-
 def _encode(value: Any) -> bytes:
     """The encoding, for comparison only. Secrets are compared as what they are: the operations are not stored yet."""
     try:
         return encode(value)
     except UnstorableError:
-        return scan_encode(value, _UNWATCHED)[0]
+        return scan_encode(value, UNWATCHED)[0]
 
 
 def _in_place(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> set[Any]:

@@ -47,15 +47,14 @@ _OPTIONS = (
 )
 
 
-_SHOWABLE = frozenset({str, int, float, bool, bytes, type(None)})
+class Unwatched(dict[str, bool]):
+    """Says no to every name."""
 
-
-class _Unwatched(dict[str, bool]):
     def __missing__(self, name: str) -> bool:
         return False
 
 
-_UNWATCHED = _Unwatched()
+UNWATCHED = Unwatched()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +80,10 @@ class Generic:
     others: tuple[Any, ...] = ()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Generic) and scan_encode(self, _UNWATCHED) == scan_encode(other, _UNWATCHED)
+        return isinstance(other, Generic) and scan_encode(self, UNWATCHED) == scan_encode(other, UNWATCHED)
 
     def __hash__(self) -> int:
-        return hash(scan_encode(self, _UNWATCHED)[0])  # a field may be a Secret, which `encode` refuses
+        return hash(scan_encode(self, UNWATCHED)[0])  # a field may be a Secret, which `encode` refuses
 
     def __repr__(self) -> str:
         short = self.name.rpartition(":")[2].rpartition(".")[2]
@@ -96,7 +95,7 @@ class Generic:
 def encode(value: Any) -> bytes:
     """The bytes of `value`. UnstorableError, with the path to it, if any part of it has no faithful form."""
     try:
-        data = _pack(value)
+        data = pack(value)
     except TypeError:  # something is not plain, or not storable: the slow way finds out what
         return _encode_slowly(value, None)[0]
     return _encode_slowly(value, None)[0] if _disguised(value) else data
@@ -108,7 +107,7 @@ def scan_encode(value: Any, watch: Mapping[str, bool]) -> tuple[bytes, bool]:  #
     A Secret, which `encode` refuses, is encoded as such: the caller must replace it before anything is stored.
     """
     try:
-        data = _pack(value)
+        data = pack(value)
     except TypeError:
         return _encode_slowly(value, watch)
     seen = False
@@ -132,7 +131,8 @@ def scan_encode(value: Any, watch: Mapping[str, bool]) -> tuple[bytes, bool]:  #
     return data, seen
 
 
-def _pack(value: Any) -> bytes:
+def pack(value: Any) -> bytes:
+    """The bytes of plain data. TypeError if any of it is not plain; bytearrays and the like pass for bytes."""
     return ormsgpack.packb(value, None, _OPTIONS)
 
 
@@ -153,7 +153,7 @@ def _disguised(value: Any) -> bool:
 def _encode_slowly(value: Any, watch: Mapping[str, bool] | None) -> tuple[bytes, bool]:
     lowering = _Lowering(watch)
     try:
-        return _pack(lowering.lower(value, 1)), lowering.seen
+        return pack(lowering.lower(value, 1)), lowering.seen
     except Refused as refused:
         labels = refused.trail[::-1]
         if len(labels) > 20:  # a path is for people
@@ -200,10 +200,10 @@ class _Lowering:
                     plain = of in _ALWAYS_PLAIN or (of is int and -_INT <= item < _INT)
                     items.append(item if plain else self.lower(item, depth + 1))
                 if kind is ext.Items:
-                    items.sort(key=_pack)
+                    items.sort(key=pack)
                 return items
             tag, content = self._extension(value, kind)
-            return self._wrap(tag, _pack(self.lower(content, depth + 1)))
+            return self._wrap(tag, pack(self.lower(content, depth + 1)))
         except Refused as refused:
             _extend_trail(refused, value, key)
             raise
@@ -301,4 +301,4 @@ def _extend_trail(refused: Refused, box: Any, key: Any) -> None:
 def _shown(key: Any) -> str:
     """A key as it may be shown. One of a class may hold what must not be: its type tells enough."""
     parts = key if type(key) is tuple else (key,)
-    return repr(key) if all(type(part) in _SHOWABLE for part in parts) else f"<{type(key).__name__}>"
+    return repr(key) if all(type(part) in _LEAVES for part in parts) else f"<{type(key).__name__}>"

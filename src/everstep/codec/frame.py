@@ -24,25 +24,22 @@ class _Engines(threading.local):
     """The zstd engines of one thread: sharing one between threads crashes the interpreter."""
 
     def __init__(self) -> None:
+        # Level 1: higher ones take longer and make prose and JSON no smaller.
         self.pack = zstandard.ZstdCompressor(level=1).compress
-        self.pack_well = zstandard.ZstdCompressor(level=3).compress
         self.unpacker = zstandard.ZstdDecompressor()
 
 
 _engines = _Engines()
 
 
-def pack(body: bytes, *, well: bool = False) -> bytes:
-    """The stored form of `body`: compressed if it is long enough and that saves at least 6 %.
-
-    `well` takes twice the time for a few per cent: for what is written once and is large.
-    """
+def pack(body: bytes) -> bytes:
+    """The stored form of `body`: compressed if it is long enough and that saves at least 6 %."""
     size = len(body)
     if size > MAX_BODY:
         reason = f"it takes {size:,} bytes, more than the {MAX_BODY:,} that one record may have"
         raise UnstorableError("value", reason, "Split it, or keep it in a file and record the path.")
     if size >= _SMALLEST:
-        packed = _engines.pack_well(body) if well else _engines.pack(body)
+        packed = _engines.pack(body)
         if len(packed) <= size * _WORTH and (size <= _FREE or not _too_dense(size, len(packed))):
             return b"\x01" + packed
     return b"\x00" + body

@@ -16,10 +16,9 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from everstep.codec import blobs, delta, frame
-from everstep.codec.values import encode, view
+from everstep.codec.values import Fetch, encode, view
 from everstep.errors import DamagedError, NewerFormatError
 
-Fetch = Callable[[bytes], bytes]
 Decode = Callable[[bytes, Fetch], Any]
 
 FORMAT = 1

@@ -13,11 +13,9 @@ from typing import Any
 from everstep.codec import chain, frame
 from everstep.codec.chain import Entry
 from everstep.codec.delta import APPEND, SET
-from everstep.codec.values import decode, encode, view
+from everstep.codec.values import Fetch, decode, encode, view
 from everstep.errors import DamagedError, ErasedError, EverstepError
 from everstep.model import KINDS, STATUSES, Kind, Status, StepError, from_micros
-
-Fetch = Callable[[bytes], bytes]
 
 # Where things stand in meta.
 ID, PARENT, LANE, INDEX, ATTEMPT, FLAGS, DIGEST, SUPERSTEP, DECISION, USAGE, CHILD, VERSIONS, FINGERPRINT = range(13)
@@ -274,7 +272,11 @@ def read_ops(entry: Entry) -> list[list[Any]]:
     """How a row changed the state, classes and large leaves left as they are stored; an erased row tells nothing."""
     if chain.is_erased(entry):
         return []
-    payload = read_payload(entry, None)
+    return ops_of(read_payload(entry, None))
+
+
+def ops_of(payload: list[Any]) -> list[list[Any]]:
+    """How a payload changes the state, every operation with its value."""
     if len(payload) <= OPS or not payload[OPS]:
         return []
     return [with_output(op, payload[OUTPUT]) for op in payload[OPS]]

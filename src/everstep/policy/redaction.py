@@ -170,7 +170,7 @@ class Gate:
         message = str(error)
         if self.text(message) == message:
             return error
-        return UnstorableError(self.text(error.path), self.text(error.reason))
+        return UnstorableError(self.text(error.path), self.text(error.reason), error.way_out)
 
     # The short way: is there anything to look at?
 

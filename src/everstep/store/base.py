@@ -60,7 +60,7 @@ class Append:
         self.entries = entries
         self.blobs = blobs  # large leaves that the rows refer to
         self.keyframe = keyframe
-        self.status = status  # of the run, when these rows change it
+        self.status = status  # of the run, when these rows change it; one that ends it gives it up too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +78,7 @@ class NewRun:
     retry_index: int | None = None
     entries: Sequence[Entry] = ()
     blobs: dict[bytes, bytes] = field(default_factory=dict)
+    keyframe: Keyframe | None = None
     lease: float = LEASE_SECONDS
 
 

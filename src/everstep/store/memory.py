@@ -96,7 +96,9 @@ class MemoryStore:
             self._runs[new.id] = run
             self._keys = run.key
             if new.entries:
-                self._append(Append(self._claim_of(run, new.owner, new.lease), new.entries, dict(new.blobs)))
+                self._append(
+                    Append(self._claim_of(run, new.owner, new.lease), new.entries, dict(new.blobs), new.keyframe)
+                )
             return self._claim_of(run, new.owner, new.lease)
 
     def _share(self, run: _Run, source_id: str, seq: int) -> None:
@@ -156,6 +158,7 @@ class MemoryStore:
         if append.status is not None:
             run.status = append.status
             run.ended = last.started + last.duration if STATUSES[append.status] in FINISHED else None
+            run.owner = run.owner if run.ended is None else None
         if append.keyframe is None:
             return True
         if claim.generation != self._generation:
@@ -298,7 +301,8 @@ class MemoryStore:
         try:
             return self._runs[run_id]
         except KeyError:
-            near = tuple(known for known in list(self._runs)[::-1] if run_id[:8] in known)[:3]
+            start = run_id[: max(1, len(run_id) // 2)]
+            near = tuple(sorted((known for known in self._runs if known.startswith(start)), reverse=True)[:3])
             raise RunNotFoundError(run_id, near) from None
 
     def _claim_of(self, run: _Run, owner: str, lease: float) -> Claim:

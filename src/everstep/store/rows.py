@@ -11,13 +11,15 @@ import apsw
 import ormsgpack
 
 from everstep.errors import DamagedError, DamageWarning, RunNotFoundError
+from everstep.model import STATUS_NUMBER, Status
 from everstep.store.base import ANY, RunQuery, RunRow
 
 # In the order of RunRow, but for `errors`, which is counted, and with what only this store needs at the end.
-COLUMNS = (
+_FAILED_ROWS = f"select count(*) from step where run = run.key and status = {STATUS_NUMBER[Status.FAILED]}"  # noqa: S608 - constant
+COLUMNS = (  # noqa: S608 - constants
     "key, id, root, workflow, status, owner, lease, epoch, seq, hash, base, created, ended, parent, forked_from, "
     "fork_seq, retry_of, retry_index, tags, "
-    "(select count(*) from step where run = run.key and status = 2 and seq >= run.base), "
+    f"({_FAILED_ROWS} and seq >= run.base), "
     "(select value from fact where name = 'generation'), fork_key, fork_row, swept, head, seal"
 )
 _ID, _LEASE, _SEQ, _HASH, _TAGS = 1, 6, 8, 9, 18
@@ -30,6 +32,9 @@ _MOVING_TYPES = (float, int, bytes, int)
 def ask(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """All rows that a query gives."""
     return connection.execute(sql, values).fetchall()
+
+
+_NEAR = "select id from run where id between ? and ? order by id desc limit 3"  # by its index: a miss is no rarity
 
 
 class StoredRun:
@@ -65,8 +70,8 @@ def find_run(connection: apsw.Connection, run_id: str) -> StoredRun:
     """The run with this id. Raises RunNotFoundError with the ids that look like it."""
     found = ask(connection, f"select {COLUMNS} from run where id = ?", (run_id,))  # noqa: S608 - constant
     if not found:
-        pattern = "%" + run_id[:64].replace("%", "").replace("_", "")[:8] + "%"
-        near = ask(connection, "select id from run where id like ? order by key desc limit 3", (pattern,))
+        start = run_id[: max(1, len(run_id) // 2)]
+        near = ask(connection, _NEAR, (start, start + chr(0x10FFFF)))
         raise RunNotFoundError(run_id, tuple(row[0] for row in near))
     return StoredRun(found[0])
 

@@ -78,6 +78,8 @@ def _explain(connection: apsw.Connection, append: Append) -> None:
 def _set_status(connection: apsw.Connection, key: int, status: int, last: Entry) -> None:
     ended = last.started + last.duration if STATUSES[status] in FINISHED else None
     connection.execute("update run set status = ?, ended = ? where key = ?", (status, ended, key))
+    if ended is not None:
+        connection.execute("update run set owner = null where key = ?", (key,))
     rows.reseal(connection, key)
 
 
@@ -117,7 +119,7 @@ def create_run(connection: apsw.Connection, new: NewRun) -> Claim:
     claim = Claim(new.id, new.owner, 1, start.seq, start.hash, key, retention.generation(connection), new.lease)
     if not new.entries:
         return claim
-    add_rows(connection, Append(claim, new.entries, new.blobs))
+    add_rows(connection, Append(claim, new.entries, new.blobs, new.keyframe))
     return claim._replace(seq=new.entries[-1].seq, hash=new.entries[-1].hash)
 
 

@@ -12,11 +12,11 @@ from everstep.codec.blobs import outline
 from everstep.codec.chain import genesis
 from everstep.codec.record import INPUTS, read_payload
 from everstep.codec.values import encode
-from everstep.errors import InputsDifferError, RunFinishedError, RunNotFoundError, StaleWriterError
+from everstep.errors import InputsDifferError, RunFinishedError, RunNotFoundError, StaleWriterError, UnstorableError
 from everstep.model import STATUSES, Kind, Status
 from everstep.policy.redaction import Gate
-from everstep.store.base import LEASE_SECONDS, Claim, NewRun, RunRow, Store
-from everstep.trail.detail import Path
+from everstep.store.base import LEASE_SECONDS, Append, Claim, NewRun, RunRow, Store
+from everstep.trail.detail import Path, text
 from everstep.trail.owner import is_gone, new_owner
 from everstep.trail.reading import Reader
 from everstep.trail.scribe import Scribe
@@ -47,26 +47,33 @@ class Forking(TypedDict, total=False):
 
 def begin(store: Store, gate: Gate, run_id: str | None, **detail: Unpack[Beginning]) -> Scribe:
     """A scribe at the head of the run, which is made if there is none."""
-    known = gate.text(run_id) if run_id is not None else None
-    if known is not None:
+    known = _id(gate, run_id)
+    if run_id is not None:
         try:
             return _continue(store, gate, store.run(known), detail)
         except RunNotFoundError:
             pass
-    chosen, owner, workflow = known or _new_id(), new_owner(), gate.text(detail.get("workflow", ""))
-    scribe = Scribe(store, gate, Claim(chosen, owner, 1, -1, genesis(chosen), 0, 0), fresh=True)
+    owner, lease = new_owner(), detail.get("lease", LEASE_SECONDS)
+    workflow = text(gate, "workflow", detail.get("workflow", ""))
+    scribe = Scribe(store, gate, Claim(known, owner, 1, -1, genesis(known), 0, 0, lease))
     start = scribe.step(
         workflow or "start", kind=Kind.START, inputs=detail.get("inputs"), fingerprint=detail.get("fingerprint"),
         metadata=detail.get("metadata"),
     )  # fmt: skip
     new = NewRun(
-        id=chosen, owner=owner, created=start.entries[0].started, workflow=workflow,
-        tags=gated_tags(gate, detail.get("tags")), parent=detail.get("parent"), retry_of=detail.get("retry_of"),
-        retry_index=detail.get("retry_index"), entries=start.entries, blobs=start.blobs or {},
-        lease=detail.get("lease", LEASE_SECONDS),
+        id=known, owner=owner, created=start.entries[0].started, workflow=workflow,
+        tags=gated_tags(gate, detail.get("tags")), parent=_optional(gate, "parent", detail.get("parent")),
+        retry_of=_optional(gate, "retry_of", detail.get("retry_of")), retry_index=_number(detail.get("retry_index")),
+        entries=start.entries, blobs=start.blobs or {}, keyframe=start.keyframe, lease=lease,
     )  # fmt: skip
-    scribe.claim = store.create(new)
-    scribe.settled(start, kept=True)
+    return _made(scribe, start, new)
+
+
+def _made(scribe: Scribe, first: Append | None, new: NewRun) -> Scribe:
+    """The scribe at the head of the run that it drafted the first row of."""
+    scribe.claim, scribe.source = scribe.store.create(new), new.id
+    if first is not None:
+        scribe.settled(first, kept=True)
     return scribe
 
 
@@ -83,28 +90,45 @@ def _continue(store: Store, gate: Gate, run: RunRow, detail: Beginning) -> Scrib
         with suppress(StaleWriterError):  # another was quicker
             store.renew(Claim(run.id, run.owner, run.epoch, run.seq, run.hash, run.key, run.generation), 0)
     claim = store.claim(run.id, new_owner(), detail.get("lease", LEASE_SECONDS))
-    return Scribe(store, gate, claim, fresh=False, reopens=status is not Status.ACTIVE)
+    return Scribe(store, gate, claim, source=run.id, reopens=status is not Status.ACTIVE)
 
 
 def fork(store: Store, gate: Gate, run_id: str, at: int | None, **detail: Unpack[Forking]) -> Scribe:
     """A scribe at the head of a new run that shares the history of `run_id` up to `at`."""
-    source, new_id, changes = store.run(run_id), detail.get("id"), detail.get("set")
+    source, changes, lease = store.run(run_id), detail.get("set"), detail.get("lease", LEASE_SECONDS)
+    point, new_id, owner = Reader(store).place(source, at), _id(gate, detail.get("id")), new_owner()
+    shared = store.entries(run_id, point, point)[0]
+    claim = Claim(new_id, owner, 1, point, shared.hash, 0, source.generation, lease)
+    scribe = Scribe(store, gate, claim, source=run_id)
+    first = scribe.step("fork", kind=Kind.FORK, set=changes) if changes else None
     new = NewRun(
-        id=gate.text(new_id) if new_id is not None else _new_id(), owner=new_owner(), created=time.time_ns() // 1000,
-        workflow=source.workflow, tags={**source.tags, **gated_tags(gate, detail.get("tags"))}, parent=source.parent,
-        fork=(run_id, Reader(store).place(source, at)), lease=detail.get("lease", LEASE_SECONDS),
+        id=new_id, owner=owner, created=time.time_ns() // 1000, workflow=source.workflow, parent=source.parent,
+        tags={**source.tags, **gated_tags(gate, detail.get("tags"))}, fork=(run_id, point), lease=lease,
+        entries=first.entries if first else (), blobs=(first.blobs if first else None) or {},
+        keyframe=first.keyframe if first else None,
     )  # fmt: skip
-    scribe = Scribe(store, gate, store.create(new), fresh=False)
-    if changes:
-        append = scribe.step("fork", kind=Kind.FORK, set=changes)
-        scribe.settled(append, kept=store.append(append))
-    return scribe
+    return _made(scribe, first, new)
 
 
 def gated_tags(gate: Gate, tags: Mapping[str, str] | None) -> dict[str, str]:
     """Tags as they are stored."""
-    return {gate.text(name): gate.text(str(value)) for name, value in (tags or {}).items()}
+    return {text(gate, "tags", name): text(gate, f"tags.{name}", value) for name, value in (tags or {}).items()}
 
 
-def _new_id() -> str:
-    return f"run-{uuid.uuid4().hex[:16]}"
+def _id(gate: Gate, given: str | None) -> str:
+    """The id of a run: the given one, or a new one."""
+    if given is None:
+        return f"run-{uuid.uuid4().hex[:16]}"
+    if given == "":
+        raise UnstorableError("id", "it is empty", "Leave it out to get a new one.")
+    return text(gate, "id", given)
+
+
+def _optional(gate: Gate, what: str, given: str | None) -> str | None:
+    return None if given is None else text(gate, what, given)
+
+
+def _number(given: int | None) -> int | None:
+    if given is not None and (type(given) is not int or not 0 <= given < 1 << 31):
+        raise UnstorableError("retry_index", f"it is {given!r:.40}", "Give a small whole number.")
+    return given

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from everstep.codec import frame
-from everstep.codec.blobs import blob_id
 from everstep.codec.keyframe import refs
 from everstep.errors import DamagedError, DamageWarning
 from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
@@ -76,6 +75,8 @@ def _all_runs(store: Store) -> tuple[list[RunRow], list[Damage]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DamageWarning)
         while page := store.runs(RunQuery(limit=_PAGE, before=runs[-1].key if runs else None)):
+            if runs and page[0].key >= runs[-1].key:  # else it would never end
+                raise DamagedError("the runs are not in order")
             runs += page
     return runs, [Damage(str(warning.message)) for warning in caught if issubclass(warning.category, DamageWarning)]
 
@@ -110,25 +111,19 @@ def _verify_run(store: Store, run: RunRow) -> tuple[int, list[Damage]]:
 
 def _intact_keyframes(store: Store, run: RunRow, damage: list[Damage]) -> Iterator[Keyframe]:
     """The keyframes that can be used; those that cannot are added to the damage. A piece is checked once."""
-    fetch, at, checked = Reader(store).fetch, run.seq, set[bytes]()
+    reader, at, checked = Reader(store), run.seq, set[bytes]()
     while at >= 0:
         try:
             kept = store.keyframe(run.id, at)
             if kept is None:
                 return
             at = kept.seq
-            for piece in refs(frame.unpack(kept.data), fetch):
+            for piece in refs(frame.unpack(kept.data), reader.fetch):
                 if piece not in checked:
-                    _check_piece(store, piece)
+                    reader.check_piece(piece)
                     checked.add(piece)
             yield kept
         except DamagedError as found:
             at = min(at, at if found.seq is None else found.seq)
             damage.append(Damage(f"a keyframe cannot be used: {found.what}", run.id, at))
         at -= 1
-
-
-def _check_piece(store: Store, piece: bytes) -> None:
-    """Its frame against its name: it need not be unpacked for that."""
-    if blob_id(store.blob(piece)) != piece:
-        raise DamagedError(f"its piece {piece.hex()} is not what was written")

@@ -7,10 +7,13 @@ from datetime import datetime
 from typing import Any, TypedDict
 
 from everstep.codec.delta import APPEND, DELETE, SET, SPLICE
-from everstep.errors import StateError
-from everstep.model import Kind, Status, StepError
+from everstep.errors import StateError, UnstorableError
+from everstep.model import Kind, Status, StepError, to_micros
+from everstep.policy.redaction import Gate
 
 Path = str | tuple[Any, ...]
+
+_LONGEST = 1e15  # milliseconds: thirty thousand years
 
 
 class About(TypedDict, total=False):
@@ -97,3 +100,33 @@ def _cut(path: Any, cut: Any) -> tuple[int, int, list[Any]]:
     if type(cut) is not tuple or len(cut) != 3:
         raise StateError(f"{path!r:.80}", "it is no splice", "A splice is (index, how many go, the list that comes).")
     return cut
+
+
+def text(gate: Gate, what: str, value: Any) -> str:
+    """Text as it is stored. Raises UnstorableError for what is no text, or half a character."""
+    if type(value) is not str:
+        if not isinstance(value, str):
+            raise UnstorableError(what, f"it is a {type(value).__name__}", "Give text.")
+        value = str.__str__(value)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise UnstorableError(what, "it holds half a character", "Repair the text, or replace it.") from None
+    if "\0" in value:
+        raise UnstorableError(what, "it holds a NUL character", "Take it out.")
+    return gate.text(value)
+
+
+def micros(milliseconds: Any) -> int:
+    """A duration as it is stored."""
+    if not isinstance(milliseconds, int | float) or not 0 <= milliseconds < _LONGEST:
+        raise UnstorableError("duration_ms", f"it is {milliseconds!r:.40}", "Give milliseconds, from 0 up.")
+    return int(milliseconds * 1000)
+
+
+def moment(started: Any) -> int:
+    """A time as it is stored."""
+    if not isinstance(started, datetime):
+        raise UnstorableError("started", f"it is a {type(started).__name__}", "Give a datetime.")
+    return to_micros(started)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from everstep.codec import chain, frame
-from everstep.codec.blobs import opened
+from everstep.codec.blobs import blob_id, opened
 from everstep.codec.chain import Entry
 from everstep.codec.delta import apply
-from everstep.codec.keyframe import thaw
-from everstep.codec.record import OPS, OUTPUT, read_payload, with_output
+from everstep.codec.keyframe import StateTree, refs, thaw
+from everstep.codec.record import ops_of, read_payload
+from everstep.codec.values import Fetch, view
 from everstep.codec.values import decode as real
-from everstep.codec.values import view
 from everstep.errors import DamagedError, DamageWarning, ErasedError, PrunedError, StateError, StepNotFoundError
 from everstep.store.base import Keyframe, RunRow, Store
 
@@ -44,10 +44,8 @@ class Reader:
         """Rows in order, each seen to follow the one before. Raises DamagedError."""
         if first > last:
             return []
-        if first < run.base:
-            raise PrunedError(run.id, first, run.base)
         # The row before the first tells what that one must follow; a pruned run's base keyframe does where it is gone.
-        if first == 0:
+        if first <= 0 or first < run.base:  # what is not there, the store tells
             before, rows = chain.genesis(run.root), self._store.entries(run.id, first, last)
         elif first == run.base:
             kept = self._store.keyframe(run.id, first - 1)
@@ -97,6 +95,25 @@ class Reader:
                 _pass_over(run, kept.seq, damage)
         return -1, chain.genesis(run.root), {}
 
+    def tree(self, run: RunRow, at: int, fetch: Fetch) -> tuple[StateTree, list[Entry]]:
+        """What to fold the state at `at` from: the newest keyframe that is whole, and the rows after it."""
+        for kept in self.keyframes(run, at):
+            try:
+                data = frame.unpack(kept.data)
+                for piece in refs(data, self.fetch):
+                    self.check_piece(piece)
+            except DamagedError as damage:
+                _pass_over(run, kept.seq, damage)
+            else:
+                rows = self._store.entries(run.id, kept.seq + 1, at)
+                return StateTree.load(data, fetch), self.follow(run, kept.hash, rows)
+        return StateTree(fetch), self.entries(run, 0, at)
+
+    def check_piece(self, piece: bytes) -> None:
+        """See that a piece is what was written. Its frame is checked against its name: nothing is unpacked."""
+        if blob_id(self._store.blob(piece)) != piece:
+            raise DamagedError(f"the piece stored as {piece.hex()} is not what was written")
+
     def keyframes(self, run: RunRow, at: int) -> Iterator[Keyframe]:
         """The keyframes at or below `at`, newest first.
 
@@ -121,9 +138,7 @@ class Reader:
             payload = read_payload(entry, self.fetch, self.decode)
         except DamagedError as damage:
             raise DamagedError(damage.what, run_id=run.id, seq=entry.seq, intact=_below(run, entry.seq)) from None
-        if len(payload) <= OPS or not payload[OPS]:
-            return []
-        return [with_output(op, payload[OUTPUT]) for op in payload[OPS]]
+        return ops_of(payload)
 
     def history(self, run: RunRow, size: int = 4_000) -> Iterator[list[Entry]]:
         """All rows, in order, some thousand at a time."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from everstep.codec.record import StepRecord
 from everstep.errors import RunFinishedError
-from everstep.model import CheckpointKind, Kind, Status
+from everstep.model import CheckpointKind, Status
 from everstep.store.base import LEASE_SECONDS, Append
 from everstep.trail.detail import About, Detail
 from everstep.trail.reading import Reader
@@ -70,12 +71,8 @@ class Recorder:
         """End the run and give up its ownership."""
         with self._lock:
             self._ready()
-            ended = Status(status)
-            record = self._put(
-                self._scribe.step("end", kind=Kind.END, output=output, status=ended, error=error, _run_status=ended)
-            )
-            self._finished = ended
-            self._scribe.store.renew(self._scribe.claim, 0)
+            record = self._put(self._scribe.end(output, status, error))
+            self._finished = Status(status)
             return record
 
     def renew(self, lease: float = LEASE_SECONDS) -> None:
@@ -107,7 +104,8 @@ class Recorder:
             raise
         self._settled = self._scribe.claim
         self._unsettled = None
-        return self._scribe.settled(append, kept=kept)
+        self._scribe.settled(append, kept=kept)
+        return self._scribe.record(append)
 
     def __enter__(self) -> Self:
         return self
@@ -120,7 +118,7 @@ class Recorder:
 
 
 class AsyncRecorder:
-    """`Recorder` for an event loop: every call is awaited, and the loop is never blocked by the disk.
+    """`Recorder` for an event loop: every call is awaited, and the loop does not wait for the disk to write.
 
     Steps may be awaited together; they are recorded in the order they were called, in few commits.
     """
@@ -164,11 +162,9 @@ class AsyncRecorder:
     ) -> StepRecord:
         """End the run and give up its ownership."""
         self._ready()
-        self._finished = ended = Status(status)
-        append = self._scribe.step("end", kind=Kind.END, output=output, status=ended, error=error, _run_status=ended)
-        record = await self._put(append)
-        await asyncio.to_thread(self._scribe.store.renew, self._scribe.claim, 0)
-        return record
+        append = self._scribe.end(output, status, error)
+        self._finished = Status(status)  # before it waits: no step may slip in behind
+        return await self._put(append)
 
     async def renew(self, lease: float = LEASE_SECONDS) -> None:
         """Keep the run for longer while a step takes its time; every step renews it too."""
@@ -184,14 +180,20 @@ class AsyncRecorder:
             raise RunFinishedError(self.run_id, self._finished)
 
     async def _put(self, append: Append) -> StepRecord:
-        # Shielded: a cancelled caller does not take back what is on its way to the disk.
         future = self._scribe.store.submit(append, asyncio.get_running_loop())
-        try:
-            kept = await asyncio.shield(future)
-        except Exception:
+        future.add_done_callback(partial(self._settle, append))
+        # Shielded: a cancelled caller does not take back what is on its way to the disk.
+        await asyncio.shield(future)
+        return self._scribe.record(append)
+
+    def _settle(self, append: Append, future: asyncio.Future[bool]) -> None:
+        """Take note of how a write went, also when nobody waits for it any more."""
+        if future.cancelled() or future.exception() is not None:
             self._scribe.lost()
-            raise
-        return self._scribe.settled(append, kept=kept)
+            if append.status is not None:
+                self._finished = None
+        else:
+            self._scribe.settled(append, kept=future.result())
 
     async def __aenter__(self) -> Self:
         return self

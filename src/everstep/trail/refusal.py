@@ -27,6 +27,4 @@ def named(refused: UnstorableError, fields: Sequence[str], ops: Sequence[Sequenc
     operation = _OPERATION.match(rest) if name == "state" else None
     if operation is not None:
         name, rest = path_text(ops[int(operation[1])][1]), rest[operation.end() :]
-    message = str(refused).replace(f" at {refused.path}:", f" at {name}{rest}:", 1)
-    refused.path, refused.args = name + rest, (message,)
-    return refused
+    return UnstorableError(name + rest, refused.reason, refused.way_out)

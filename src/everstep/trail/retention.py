@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from everstep.codec import frame
-from everstep.codec.keyframe import StateTree
 from everstep.codec.record import read_ops
-from everstep.store.base import Counts, Keyframe, Retains, Store
+from everstep.store.base import Counts, Keyframe, Retains, RunRow, Store
 from everstep.trail.reading import Reader
 
 
@@ -18,20 +17,17 @@ def prune(retaining: Retains, store: Store, run_id: str, keep: int) -> Counts:
         cut = run.seq - keep
         if cut < run.base:
             return Counts(0, 0, 0, 0)
-        counts = retaining.prune(run_id, base_at(store, run_id, cut), run.generation)
+        counts = retaining.prune(run_id, base_at(store, run, cut), run.generation)
         if counts is not None:
             return counts
 
 
-def base_at(store: Store, run_id: str, seq: int) -> Keyframe:
-    """A keyframe of the state after step `seq`, made from the nearest one and the rows since."""
-    run, reader = store.run(run_id), Reader(store)
-    kept = next(reader.keyframes(run, seq), None)
-    if kept is not None and kept.seq == seq:
-        return kept
-    tree = StateTree(reader.fetch) if kept is None else StateTree.load(frame.unpack(kept.data), reader.fetch)
-    rows = reader.entries(run, 0 if kept is None else kept.seq + 1, seq)
+def base_at(store: Store, run: RunRow, seq: int) -> Keyframe:
+    """A keyframe of the state after step `seq`. What it stands on was seen to be whole: soon there is nothing else."""
+    reader = Reader(store)
+    tree, rows = reader.tree(run, seq, reader.fetch)
     for entry in rows:
         tree.apply(read_ops(entry))
     data, pieces = tree.freeze()
-    return Keyframe(seq, rows[-1].hash, frame.pack(data), pieces)
+    link = rows[-1].hash if rows else store.entries(run.id, seq, seq)[0].hash
+    return Keyframe(seq, link, frame.pack(data), pieces)

@@ -12,17 +12,17 @@ from datetime import datetime
 from typing import Any, Unpack
 
 from everstep.codec import chain, frame, record
-from everstep.codec.blobs import outline
+from everstep.codec.blobs import BLOB_SIZE, outline
 from everstep.codec.chain import Entry
 from everstep.codec.delta import APPEND, DELETE, SET, Differ
 from everstep.codec.keyframe import StateTree, thaw
 from everstep.codec.record import StepRecord, read_ops, trimmed
 from everstep.codec.values import view
 from everstep.errors import StaleWriterError, StateError, UnstorableError
-from everstep.model import KIND_NUMBER, STATUS_NUMBER, CheckpointKind, Kind, Secret, Status, StepError, to_micros
+from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, CheckpointKind, Kind, Secret, Status, StepError
 from everstep.policy.redaction import Gate
 from everstep.store.base import Append, Claim, Keyframe, Store
-from everstep.trail.detail import About, Path, operations
+from everstep.trail.detail import About, Detail, Path, micros, moment, operations, text
 from everstep.trail.reading import Reader
 from everstep.trail.refusal import META, PAYLOAD, named
 
@@ -34,21 +34,32 @@ _ACTIVE, _COMPLETED, _FAILED = (STATUS_NUMBER[word] for word in (Status.ACTIVE, 
 class Scribe:
     """Drafts the rows of one run, and keeps what the next one needs: the chain's end and the state's shape."""
 
-    def __init__(self, store: Store, gate: Gate, claim: Claim, *, fresh: bool, reopens: bool = False) -> None:
+    def __init__(
+        self, store: Store, gate: Gate, claim: Claim, *, source: str | None = None, reopens: bool = False
+    ) -> None:
+        """`claim` is where it goes on; `source` the run that can be read there, None when there is nothing yet."""
         self.store = store
         self.gate = gate
         self._stored = Reader(store).fetch
         self._in_flight: dict[int, Entry] = {}  # rows handed to the store and not yet acknowledged, by seq
         self._on_their_way: dict[bytes, bytes] = {}  # and the pieces of their keyframes
         self.claim = claim
-        self._shadow: _Shadow | None = _Shadow(StateTree(self.fetch)) if fresh else None
+        self.source = source
+        self._shadow: _Shadow | None = _Shadow(StateTree(self.fetch)) if source is None else None
         self._differ: Differ | None = None
         self._lost = False
         self._reopens = reopens  # the run had ended: its next step makes it active again
 
-    def step(
+    def step(self, name: str, **detail: Unpack[Detail]) -> Append:
+        """The row of a step."""
+        return self._step(name, (), None, **detail)
+
+    def _step(
         self,
         name: str,
+        ops: Sequence[Any],  # found by comparing whole states
+        run_status: Status | None,
+        /,
         *,
         inputs: Any = None,
         output: Any = None,
@@ -82,16 +93,13 @@ class Scribe:
         attempt_series_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         pause: Any = None,
-        _ops: Sequence[Any] = (),  # found by comparing whole states
-        _run_status: Status | None = None,
     ) -> Append:
-        """The row of a step: `Recorder.step` says what it takes."""
         if self._lost:
             self._catch_up()
         changes = operations(output, output_to, append_to, set, append, delete, splice)
         if changes:
             self._differ = None  # it knows the state of the last save, which is now another
-        changes += _ops
+        changes += ops
         if changes and self.gate.named(changes):
             if any(len(op) == 2 and op[0] != DELETE for op in changes):  # such an op carries the output
                 changes = [record.with_output(op, output) for op in changes]
@@ -111,11 +119,12 @@ class Scribe:
             input_digest, superstep, decision, usage, child_run_id, input_versions, fingerprint, node_type,
             attempt_series_id, metadata,
         ]  # fmt: skip
-        duration = int(duration_ms * 1000)
-        when = _moment(started) if started is not None else time.time_ns() // 1000 - duration
-        columns = (seq, _STEP if kind is Kind.STEP else KIND_NUMBER[kind], number, self.gate.text(name), when, duration)
+        duration = micros(duration_ms)
+        when = moment(started) if started is not None else time.time_ns() // 1000 - duration
+        stored = text(self.gate, "name", name)
+        columns = (seq, _STEP if kind is Kind.STEP else KIND_NUMBER[Kind(kind)], number, stored, when, duration)
         payload = [inputs, output, changes or None, kept_error, pause]
-        return self._draft(columns, meta, payload, None if _run_status is None else STATUS_NUMBER[_run_status])
+        return self._draft(columns, meta, payload, None if run_status is None else STATUS_NUMBER[run_status])
 
     def _draft(
         self, columns: tuple[int, int, int, str, int, int], meta: list[Any], payload: list[Any], run_status: int | None
@@ -125,13 +134,17 @@ class Scribe:
         shadow, self._shadow = self._shadow, None  # not kept if anything below fails: it is then read again
         if shadow is None:
             shadow = self._read_shadow()
-        deep = ops is not None and shadow.admit(ops, payload[record.OUTPUT])
+        try:
+            deep = ops is not None and shadow.admit(ops, payload[record.OUTPUT])
+        except StateError:
+            shadow.lists, self._shadow = None, shadow  # nothing was folded yet: it is as good as before
+            raise
         try:
             light, body = gate.both(trimmed(meta), trimmed(payload))
         except UnstorableError as refused:
             raise self._named(refused, meta, ops or []) from None
         blobs: dict[bytes, bytes] = {}
-        if len(body) >= KEYFRAME_BYTES:
+        if len(body) >= BLOB_SIZE:
             body, blobs = outline(body)
             if blobs:
                 light = gate.gate([*meta, *[None] * (record.BLOBS - len(meta)), b"".join(blobs)])
@@ -166,7 +179,7 @@ class Scribe:
         if self._differ is None:
             self._differ = Differ(self._read_state() if self.claim.seq >= 0 else None)
         ops = self.gate.operations(self._differ.delta(dict(state)), state)
-        append = self.step(name, kind=Kind.SAVE, _ops=ops, **about)
+        append = self._step(name, ops, None, kind=Kind.SAVE, **about)
         self._differ.advance()
         return append
 
@@ -179,14 +192,31 @@ class Scribe:
             metadata=dict(metadata) if metadata else None,
         )
 
-    def settled(self, append: Append, *, kept: bool) -> StepRecord:
-        """What was written, as people see it."""
+    def end(self, output: Any, status: Status | str, error: BaseException | None) -> Append:
+        """The row that ends the run."""
+        ended = Status(status)
+        if ended not in FINISHED:
+            raise ValueError(f"{ended} does not end a run; use one of {', '.join(sorted(FINISHED))}")
+        return self._step("end", (), ended, kind=Kind.END, output=output, status=ended, error=error)
+
+    def settled(self, append: Append, *, kept: bool) -> None:
+        """The row is durable; `kept` tells whether its keyframe is too."""
         self._in_flight.pop(append.entries[-1].seq, None)
         if append.keyframe is not None:
             for piece in append.keyframe.blobs:
                 self._on_their_way.pop(piece, None)
             self._lost = self._lost or not kept  # retention went on meanwhile: look again before the next draft
+
+    def record(self, append: Append) -> StepRecord:
+        """What was written, as people see it."""
         return StepRecord(self.claim.run_id, append.entries[-1], self.fetch)
+
+    def prepare(self) -> None:
+        """Read what the next draft needs, if it is not known: for callers that must not wait for the disk then."""
+        if self._lost:
+            self._catch_up()
+        if self._shadow is None:
+            self._shadow = self._read_shadow()
 
     def fetch(self, blob_id: bytes) -> bytes:
         """A piece, checked against its id."""
@@ -218,15 +248,12 @@ class Scribe:
 
     def _read_shadow(self) -> _Shadow:
         """The state's shape at the claim: from the newest keyframe, the rows since, and those still on their way."""
-        claim, reader = self.claim, Reader(self.store)
-        waiting = [entry for seq, entry in sorted(self._in_flight.items()) if seq <= claim.seq]
-        last = waiting[0].seq - 1 if waiting else claim.seq
-        run = self.store.run(claim.run_id)
-        kept = next(reader.keyframes(run, last), None)
-        tree = StateTree(self.fetch) if kept is None else StateTree.load(frame.unpack(kept.data), self.fetch)
+        if self.source is None:
+            return _Shadow(StateTree(self.fetch))
+        waiting = [entry for seq, entry in sorted(self._in_flight.items()) if seq <= self.claim.seq]
+        last = waiting[0].seq - 1 if waiting else self.claim.seq
+        tree, rows = Reader(self.store).tree(self.store.run(self.source), last, self.fetch)
         shadow = _Shadow(tree)
-        first, before = (0, chain.genesis(run.root)) if kept is None else (kept.seq + 1, kept.hash)
-        rows = reader.follow(run, before, self.store.entries(claim.run_id, first, last))
         for entry in (*rows, *waiting):
             tree.apply(read_ops(entry))
             shadow.bytes += len(entry.data) + len(entry.meta)
@@ -234,15 +261,10 @@ class Scribe:
         return shadow
 
     def _read_state(self) -> dict[str, Any]:
-        if self._shadow is None:
-            self._shadow = self._read_shadow()
-        data, pieces = self._shadow.freeze()
-        self._shadow = None  # its new pieces are not stored: it is read again
-        self._on_their_way.update(pieces)
-        state = thaw(data, self.fetch, decode=view)
-        for piece in pieces:
-            del self._on_their_way[piece]
-        return state
+        """The whole state, for comparing the next one with. What the shadow makes for it is not stored: it goes."""
+        shadow, self._shadow = self._shadow or self._read_shadow(), None
+        data, made = shadow.freeze()
+        return thaw(data, lambda piece: frame.unpack(made[piece]) if piece in made else self.fetch(piece), decode=view)
 
 
 class _Shadow:
@@ -284,19 +306,12 @@ class _Shadow:
 
     def fold(self) -> None:
         for body in self.recent:
-            payload = view(body)
-            self._tree.apply([record.with_output(op, payload[record.OUTPUT]) for op in payload[record.OPS]])
+            self._tree.apply(record.ops_of(view(body)))
         self.recent.clear()
 
     def freeze(self) -> Any:
         self.fold()
         return self._tree.freeze()
-
-
-def _moment(started: object) -> int:
-    if not isinstance(started, datetime):
-        raise UnstorableError("started", f"it is a {type(started).__name__}", "Give a datetime.")
-    return to_micros(started)
 
 
 def _describe(error: BaseException | StepError) -> list[Any]:

@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 from everstep.policy.rules import Rule
 from everstep.trail.beginning import Beginning, Forking, begin, fork
 from everstep.trail.recorder import AsyncRecorder
+from everstep.trail.scribe import Scribe
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
 
@@ -45,15 +46,19 @@ class AsyncTrail:
 
     async def record(self, run_id: str | None = None, **detail: Unpack[Beginning]) -> AsyncRecorder:
         """Begin a run, or continue one that has not ended, as `Trail.record` does."""
-        return AsyncRecorder(
-            await asyncio.to_thread(partial(begin, self.trail.store, self.trail.gate, run_id, **detail))
-        )
+        made = partial(begin, self.trail.store, self.trail.gate, run_id, **detail)
+        return await asyncio.to_thread(self._recorder, made)
 
     async def fork(self, run_id: str, at: int | None = None, **detail: Unpack[Forking]) -> AsyncRecorder:
         """A new run that shares this one's steps up to `at`, as `Trail.fork` does."""
-        return AsyncRecorder(
-            await asyncio.to_thread(partial(fork, self.trail.store, self.trail.gate, run_id, at, **detail))
-        )
+        made = partial(fork, self.trail.store, self.trail.gate, run_id, at, **detail)
+        return await asyncio.to_thread(self._recorder, made)
+
+    @staticmethod
+    def _recorder(made: Callable[[], Scribe]) -> AsyncRecorder:
+        scribe = made()
+        scribe.prepare()  # here, so that the first step need not read on the loop
+        return AsyncRecorder(scribe)
 
     run = _off_the_loop(Trail.run)
     runs = _off_the_loop(Trail.runs)

@@ -14,7 +14,7 @@ from everstep.errors import DamagedError
 
 
 def name_of(data: bytes) -> bytes:
-    return blob_id(frame.pack(data, well=True))
+    return blob_id(frame.pack(data))
 
 
 def fetch_from(made: dict[bytes, bytes]) -> Callable[[bytes], bytes]:
@@ -79,7 +79,7 @@ def test_a_leaf_is_out_of_line_from_the_bound_on() -> None:
 
 def test_the_whole_value_can_be_one_leaf() -> None:
     data = encode("x" * BLOB_SIZE)
-    assert outline(data) == (encode(BlobRef(name_of(data), len(data))), {name_of(data): frame.pack(data, well=True)})
+    assert outline(data) == (encode(BlobRef(name_of(data), len(data))), {name_of(data): frame.pack(data)})
 
 
 def test_equal_leaves_are_one_blob_and_leaves_of_other_types_are_others() -> None:

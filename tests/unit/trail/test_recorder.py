@@ -206,7 +206,7 @@ def test_one_writer_at_a_time_and_a_stale_one_is_refused(trail: everstep.Trail) 
 def test_a_writer_whose_run_moved_on_fails_alone_and_finds_its_way(trail: everstep.Trail) -> None:
     """Promise 4: two recorders with one right, as after a fork of the process."""
     first = trail.record("r")
-    second = everstep.Recorder(first._scribe.__class__(trail.store, trail.gate, first._scribe.claim, fresh=False))
+    second = everstep.Recorder(first._scribe.__class__(trail.store, trail.gate, first._scribe.claim, source="r"))
     second.step("two", append={"log": [2]})
     with pytest.raises(ConflictError):
         first.step("one", append={"log": [1]})
