@@ -28,6 +28,7 @@ EverstepError
 │   ├── InputsDifferError         the run was started with other inputs
 │   ├── OwnedError                another live process owns the run
 │   ├── StaleWriterError          this process lost the run to another
+│   ├── ForkedError               the process was forked, and its recorder with it
 │   ├── ConflictError             the run moved on underneath
 │   ├── PrunedError               retention removed what was asked for
 │   └── ErasedError               the payload was erased
@@ -295,6 +296,17 @@ class StaleWriterError(RunError):
         super().__init__(
             f"run {run_id!r} was taken over (epoch {current}; this writer has {epoch}). "
             "Nothing was written; stop here, the other process continues the run."
+        )
+
+
+class ForkedError(RunError):
+    """A recorder was taken across a fork of its process; the parent goes on with it."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"the recorder of run {run_id!r} belongs to the process that this one was forked from. "
+            "Nothing was written; record to a run of this process's own."
         )
 
 

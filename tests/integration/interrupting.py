@@ -16,13 +16,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
 import everstep
-from everstep.errors import ClosedError
+from everstep.errors import ClosedError, RunFinishedError
 from everstep.store import commit, lock, sqlite
 from everstep.trail import recorder, scribe
 
@@ -236,6 +237,26 @@ def closing(folder: str, stride: int, wanted: int) -> None:
     tell({"interrupts": interrupts, "hung": hung, "errors": errors, "acks": acks, "landed": ctrl_c.landed})
 
 
+def finishing(path: str, stride: int, wanted: int) -> None:
+    """Interrupt the end of a run, each time a little further; then end it again."""
+    trail = everstep.open(path)
+    ctrl_c, interrupts, number, position = CtrlC(RECORDING), 0, 0, 1
+    acks: list[tuple[str, int, str]] = []
+    while interrupts < wanted:
+        number += 1
+        ctrl_c.at(0, partial(trail.record(f"warm {number}").finish, "done"))
+        position = position + stride if position < ctrl_c.positions else 1 + number % stride
+        run = trail.record(f"run {number}")
+        step = run.step("s")
+        acks.append((step.run_id, step.seq, step.hash.hex()))
+        if ctrl_c.at(position, partial(run.finish, "done")) is None:
+            interrupts += 1
+            with suppress(RunFinishedError):
+                run.finish("done")
+    trail.close()
+    tell({"interrupts": interrupts, "hung": 0, "errors": [], "acks": acks, "landed": ctrl_c.landed})
+
+
 if __name__ == "__main__":
     style, place, *numbers = sys.argv[1:]
     if style == "committing":
@@ -244,5 +265,7 @@ if __name__ == "__main__":
         stepping(place, RECORDING, int(numbers[0]), int(numbers[1]))
     elif style == "closing":
         closing(place, int(numbers[0]), int(numbers[1]))
+    elif style == "finishing":
+        finishing(place, int(numbers[0]), int(numbers[1]))
     else:
         at_random(place, int(numbers[0]), int(numbers[1]))

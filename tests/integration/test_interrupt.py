@@ -62,6 +62,16 @@ def test_signals_at_any_moment_are_survived(tmp_path: Path) -> None:
     check_main(tmp_path / "trail.db")
 
 
+def test_a_run_whose_end_is_interrupted_ends_once(tmp_path: Path) -> None:
+    """Promise 5."""
+    told = interrupt("finishing", tmp_path / "trail.db", 19, 40)
+    check(tmp_path / "trail.db", told["acks"])
+    with everstep.open(tmp_path / "trail.db") as trail:
+        for run in trail.runs(limit=1000):
+            names = [step.name for step in trail.steps(run.id)]
+            assert (names.count("end"), names[-1], run.status, run.owner) == (1, "end", "completed", None)
+
+
 def test_an_interrupted_close_can_be_repeated_and_leaves_nobody_waiting(tmp_path: Path) -> None:
     """Promise 1."""
     told = interrupt("closing", tmp_path, 7, 12)

@@ -222,6 +222,11 @@ class StepRecord:
             self._payload = payload
         return payload[place] if place < len(payload) else None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process, or a copy, gets it with the large leaves it refers to: the store stays here."""
+        pieces = {piece: self._fetch(piece) for piece in blob_ids(self._entry)}
+        return StepRecord, (self._run_id, self._entry, _Pieces(pieces), self._decode)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StepRecord) and (self.run_id, self._entry) == (other.run_id, other._entry)
 
@@ -246,6 +251,16 @@ class StepRecord:
 
 
 _ALIASES = frozenset({"workflow_id", "node_name", "created_at", "child_workflow_id"})
+
+
+class _Pieces:
+    """Large leaves that came along with a record."""
+
+    def __init__(self, pieces: dict[bytes, bytes]) -> None:
+        self._pieces = pieces
+
+    def __call__(self, blob_id: bytes) -> bytes:
+        return self._pieces[blob_id]
 
 
 def with_output(op: list[Any], output: Any) -> list[Any]:

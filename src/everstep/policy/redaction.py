@@ -133,6 +133,10 @@ class Gate:
             self._clean.add(text)
         return text
 
+    def named_text(self, name: str, text: str) -> str:
+        """The text as it may stand under a name: a placeholder under the name of a secret."""
+        return str.__str__(self._under(name, text))
+
     def named(self, ops: Iterable[Sequence[Any]]) -> bool:
         """Whether an operation goes to, or through, the name of a secret, or a key that holds one."""
         names, clean = self._names, self._clean

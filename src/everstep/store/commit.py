@@ -20,10 +20,11 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from everstep.errors import ClosedError, LockedError, QueueFullError
+from everstep.errors import ClosedError, EverstepError, LockedError, QueueFullError
 
 QUEUE_BOUND = 10_000
 BATCH_BOUND = 1_000
+_FAILURES = (EverstepError, OverflowError, TypeError, ValueError, MemoryError)
 _LOOK_AGAIN = 0.05  # seconds until a waiter that nobody rang looks for itself
 _CLOSE_PATIENCE = 10.0  # seconds that close waits for a leader before it says that something is stuck
 
@@ -135,7 +136,7 @@ class GroupCommit:
         batch = [job for job in flight if not job.done]
         try:
             self._commit(batch)
-        except Exception as error:  # noqa: BLE001 - whatever failed the transaction failed all who shared it
+        except _FAILURES as error:  # what failed the transaction failed all who shared it; the rest is an interrupt
             for job in batch:
                 job.error = error
         elsewhere = False

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 _PATIENCE = 10.0  # seconds that a fork waits for stores to come to rest
@@ -68,7 +68,10 @@ def _before() -> None:
         time.sleep(_NAP)
     if not _at_work:
         for store in _resting:
-            store.part()
+            with suppress(
+                Exception
+            ):  # one that fails to part must not take the others across; the child leaves it alone
+                store.part()
 
 
 def _in_parent() -> None:

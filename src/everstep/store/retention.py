@@ -7,7 +7,7 @@ between two sweeps leaves work for the next `reclaim`, never a reference to what
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import apsw
 
@@ -90,26 +90,34 @@ def erase(connection: apsw.Connection, run_id: str, entries: Sequence[Entry]) ->
 
 
 def _forget_keyframes(connection: apsw.Connection, key: int, first: int) -> None:
-    connection.execute(
-        "delete from keyframe where run = ?1 and seq >= ?2 and seq >= (select base from run where key = ?1)",
-        (key, first),
-    )
-    # What is left there is the base of a pruned run, which cannot do without it; no fork may look at it any more.
-    connection.execute("update keyframe set row = null where run = ? and seq >= ?", (key, first))
-    for child, fork_seq in rows.ask(connection, "select key, fork_seq from run where fork_key = ?", (key,)):
-        if fork_seq >= first:
-            _forget_keyframes(connection, child, first)
+    for run, last in _descendants(connection, key):
+        if last is not None and last < first:
+            continue
+        connection.execute(
+            "delete from keyframe where run = ?1 and seq >= ?2 and seq >= (select base from run where key = ?1)",
+            (run, first),
+        )
+        # What is left there is the base of a pruned run, which cannot do without it; no fork may look at it any more.
+        connection.execute("update keyframe set row = null where run = ? and seq >= ?", (run, first))
+
+
+def _descendants(connection: apsw.Connection, key: int) -> Iterator[tuple[int, int | None]]:
+    """A run and all that came of it, each with the last seq that it shares with the run; None for the run itself."""
+    waiting: list[tuple[int, int | None]] = [(key, None)]
+    while waiting:
+        run, last = waiting.pop()
+        yield run, last
+        for child, fork_seq in rows.ask(connection, "select key, fork_seq from run where fork_key = ?", (run,)):
+            waiting.append((child, fork_seq if last is None else min(last, fork_seq)))
 
 
 def _shared(connection: apsw.Connection, key: int, last: int) -> range:
     """The seqs between which a run's rows up to `last` are still read by one of its forks; empty when none is."""
     spans: list[range] = []
-    children = rows.ask(connection, "select key, id, base, fork_seq from run where fork_key = ?", (key,))
-    for child, run_id, base, fork_seq in children:
-        end = min(last, fork_seq)
-        if run_id is not None:
-            spans.append(range(base, end + 1))
-        spans.append(_shared(connection, child, end))
+    for run, end in _descendants(connection, key):
+        if end is not None:
+            alive, base = rows.ask(connection, "select id is not null, base from run where key = ?", (run,))[0]
+            spans += [range(base, min(last, end) + 1)] if alive else []
     return _span(spans)
 
 

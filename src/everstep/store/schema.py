@@ -68,13 +68,17 @@ MIGRATIONS = (_V1,)  # one entry lifts the schema by one; never edit one that wa
 VERSION = len(MIGRATIONS)
 
 
+class FixedConnection(apsw.Connection):
+    """A connection that takes the file as it is, and does not see what others write to it later."""
+
+
 def connect(path: str, *, read_only: bool, patience: float = BUSY_SECONDS) -> apsw.Connection:
     """A connection with the settings every connection has."""
     if read_only:
         return _connect_to_read(path)
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
     connection.set_busy_timeout(int(patience * 1000))
-    connection.execute("pragma synchronous = full")
+    connection.execute("pragma synchronous = full; pragma secure_delete = on")  # what is let go of is overwritten
     return connection
 
 
@@ -99,7 +103,7 @@ def _connect_to_read(path: str) -> apsw.Connection:
                 "its log holds commits that cannot be read without writing beside it",
                 "Copy the file and its -wal to a folder you may write to and open them there.",
             ) from None
-        connection = apsw.Connection(f"{address}?mode=ro&immutable=1", flags=flags)
+        connection = FixedConnection(f"{address}?mode=ro&immutable=1", flags=flags)
     return connection
 
 

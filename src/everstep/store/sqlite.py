@@ -30,14 +30,16 @@ from everstep.store.wal import lost_commits
 
 T = TypeVar("T")
 
-_UNFIT = (OverflowError, TypeError, ValueError)  # a value that SQLite cannot hold: a number too large, half a character
+# A value that SQLite cannot hold: a number too large, half a character, what a column does not take.
+_UNFIT = (OverflowError, TypeError, ValueError, apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError)
 
 
 class SqliteStore:
     """A store in one file. `patience` bounds how long a write waits for other programs."""
 
     def __init__(self, path: str, *, read_only: bool = False, patience: float = BUSY_SECONDS) -> None:
-        self.where = os.path.abspath(path)  # noqa: PTH100 - resolved once: a later chdir changes nothing
+        # Resolved once: a later chdir changes nothing, and what lies beside the file lies beside the real one.
+        self.where = os.path.realpath(path)
         self.read_only = read_only
         self._patience = patience
         self._closed = False
@@ -107,6 +109,8 @@ class SqliteStore:
                         raise
                     job.error = error
             execute("commit")
+        except _UNFIT:
+            raise
         except apsw.Error as error:
             raise translate(error, self.where, self._patience) from error
         finally:
@@ -141,7 +145,10 @@ class SqliteStore:
             finally:
                 if connection.in_transaction:
                     connection.execute("commit")
-                self._readers.append(connection)
+                if isinstance(connection, schema.FixedConnection):
+                    connection.close()  # others may have written since: look at the file again next time
+                else:
+                    self._readers.append(connection)
                 if self._closed:
                     self._close_readers()
 
@@ -173,15 +180,23 @@ class SqliteStore:
 
     def drop(self, run_id: str) -> Counts:
         self._write(lambda connection: retention.hide(connection, run_id))
+        self._forget_words()
         return self.reclaim()
 
     def prune(self, run_id: str, base: Keyframe, generation: int) -> Counts | None:
         if not self._write(lambda connection: retention.raise_base(connection, run_id, base, generation)):
             return None
+        self._forget_words()
         return self.reclaim()
 
     def erase(self, run_id: str, entries: Sequence[Entry]) -> None:
         self._write(lambda connection: retention.erase(connection, run_id, entries))
+        self._forget_words()
+
+    def _forget_words(self) -> None:
+        """What is gone from the log must not live on in the index of its words, which is made anew when needed."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.where + "-search")  # noqa: PTH108 - paths are text here
 
     def reclaim(self) -> Counts:
         total = Counts(0, 0, 0, 0)
@@ -229,9 +244,10 @@ class SqliteStore:
         self._closed = True
         with translated(self.where):
             self._close_readers()  # first, so that the last to close folds the log into the file
-            if self._writer is not None:
+            writer, self._writer = self._writer, None  # a fork later must find nothing here to part from
+            if writer is not None:
                 try:
-                    self._writer.close()
+                    writer.close()
                 finally:
                     os.close(self._lock_file)
 

@@ -6,17 +6,16 @@ import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict
 
-from everstep.codec.blobs import outline
-from everstep.codec.chain import genesis
+from everstep.codec.chain import genesis, is_erased
 from everstep.codec.record import INPUTS, read_payload
-from everstep.codec.values import encode
+from everstep.codec.values import encode, view
 from everstep.errors import InputsDifferError, RunFinishedError, RunNotFoundError, StaleWriterError, UnstorableError
 from everstep.model import STATUSES, Kind, Status
 from everstep.policy.redaction import Gate
 from everstep.store.base import LEASE_SECONDS, Append, Claim, NewRun, RunRow, Store
-from everstep.trail.detail import Path, text
+from everstep.trail.detail import Path, number_of, text
 from everstep.trail.owner import is_gone, new_owner
 from everstep.trail.reading import Reader
 from everstep.trail.scribe import Scribe
@@ -45,26 +44,36 @@ class Forking(TypedDict, total=False):
     lease: float
 
 
-def begin(store: Store, gate: Gate, run_id: str | None, **detail: Unpack[Beginning]) -> Scribe:
+def begin(
+    store: Store,
+    gate: Gate,
+    run_id: str | None,
+    *,
+    workflow: str = "",
+    inputs: Any = None,
+    tags: Mapping[str, str] | None = None,
+    parent: str | None = None,
+    retry_of: str | None = None,
+    retry_index: int | None = None,
+    fingerprint: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    lease: float = LEASE_SECONDS,
+) -> Scribe:
     """A scribe at the head of the run, which is made if there is none."""
-    known = _id(gate, run_id)
+    known, owner, held = _id(gate, run_id), new_owner(), _lease(lease)
     if run_id is not None:
         try:
-            return _continue(store, gate, store.run(known), detail)
+            return _continue(store, gate, store.run(known), inputs, held)
         except RunNotFoundError:
             pass
-    owner, lease = new_owner(), detail.get("lease", LEASE_SECONDS)
-    workflow = text(gate, "workflow", detail.get("workflow", ""))
-    scribe = Scribe(store, gate, Claim(known, owner, 1, -1, genesis(known), 0, 0, lease))
-    start = scribe.step(
-        workflow or "start", kind=Kind.START, inputs=detail.get("inputs"), fingerprint=detail.get("fingerprint"),
-        metadata=detail.get("metadata"),
-    )  # fmt: skip
+    stored = text(gate, "workflow", workflow)
+    scribe = Scribe(store, gate, Claim(known, owner, 1, -1, genesis(known), 0, 0, held))
+    start = scribe.step(stored or "start", kind=Kind.START, inputs=inputs, fingerprint=fingerprint, metadata=metadata)
     new = NewRun(
-        id=known, owner=owner, created=start.entries[0].started, workflow=workflow,
-        tags=gated_tags(gate, detail.get("tags")), parent=_optional(gate, "parent", detail.get("parent")),
-        retry_of=_optional(gate, "retry_of", detail.get("retry_of")), retry_index=_number(detail.get("retry_index")),
-        entries=start.entries, blobs=start.blobs or {}, keyframe=start.keyframe, lease=lease,
+        id=known, owner=owner, created=start.entries[0].started, workflow=stored, tags=gated_tags(gate, tags),
+        parent=_optional(gate, "parent", parent), retry_of=_optional(gate, "retry_of", retry_of),
+        retry_index=None if retry_index is None else number_of("retry_index", retry_index), entries=start.entries,
+        blobs=start.blobs or {}, keyframe=start.keyframe, lease=held,
     )  # fmt: skip
     return _made(scribe, start, new)
 
@@ -77,33 +86,56 @@ def _made(scribe: Scribe, first: Append | None, new: NewRun) -> Scribe:
     return scribe
 
 
-def _continue(store: Store, gate: Gate, run: RunRow, detail: Beginning) -> Scribe:
-    status, inputs = STATUSES[run.status], detail.get("inputs")
+def _continue(store: Store, gate: Gate, run: RunRow, inputs: Any, lease: float) -> Scribe:
+    status = STATUSES[run.status]
     if status is Status.COMPLETED:
         raise RunFinishedError(run.id, status)
     if inputs is not None and run.base == 0:
-        kept = read_payload(store.entries(run.id, 0, 0)[0], None)
-        given, _ = outline(gate.gate([inputs]))
-        if encode(kept[INPUTS : INPUTS + 1] or [None]) != given:
+        first = store.entries(run.id, 0, 0)[0]
+        kept = [None] if is_erased(first) else read_payload(first, Reader(store).fetch)[INPUTS : INPUTS + 1] or [None]
+        if not is_erased(first) and _in_order(kept) != _in_order(view(gate.gate([inputs]))):
             raise InputsDifferError(run.id)
     if run.owner is not None and is_gone(run.owner):
         with suppress(StaleWriterError):  # another was quicker
             store.renew(Claim(run.id, run.owner, run.epoch, run.seq, run.hash, run.key, run.generation), 0)
-    claim = store.claim(run.id, new_owner(), detail.get("lease", LEASE_SECONDS))
+    claim = store.claim(run.id, new_owner(), lease)
     return Scribe(store, gate, claim, source=run.id, reopens=status is not Status.ACTIVE)
 
 
-def fork(store: Store, gate: Gate, run_id: str, at: int | None, **detail: Unpack[Forking]) -> Scribe:
+def _in_order(value: Any) -> bytes:
+    """The encoding with the keys of every dict in one order: inputs that differ in that alone are the same."""
+    return encode(_sorted(value))
+
+
+def _sorted(value: Any) -> Any:
+    if type(value) is list:
+        return [_sorted(item) for item in value]
+    if type(value) is dict:
+        return {key: _sorted(value[key]) for key in sorted(value, key=encode)}
+    return value
+
+
+def fork(
+    store: Store,
+    gate: Gate,
+    run_id: str,
+    at: int | None,
+    *,
+    id: str | None = None,  # noqa: A002 - the new run's id, as everywhere
+    set: Mapping[Path, Any] | None = None,  # noqa: A002 - the verb of the glossary
+    tags: Mapping[str, str] | None = None,
+    lease: float = LEASE_SECONDS,
+) -> Scribe:
     """A scribe at the head of a new run that shares the history of `run_id` up to `at`."""
-    source, changes, lease = store.run(run_id), detail.get("set"), detail.get("lease", LEASE_SECONDS)
-    point, new_id, owner = Reader(store).place(source, at), _id(gate, detail.get("id")), new_owner()
+    source, new_id, owner, held = store.run(run_id), _id(gate, id), new_owner(), _lease(lease)
+    point = Reader(store).place(source, at)
     shared = store.entries(run_id, point, point)[0]
-    claim = Claim(new_id, owner, 1, point, shared.hash, 0, source.generation, lease)
+    claim = Claim(new_id, owner, 1, point, shared.hash, 0, source.generation, held)
     scribe = Scribe(store, gate, claim, source=run_id)
-    first = scribe.step("fork", kind=Kind.FORK, set=changes) if changes else None
+    first = scribe.step("fork", kind=Kind.FORK, set=set) if set else None
     new = NewRun(
         id=new_id, owner=owner, created=time.time_ns() // 1000, workflow=source.workflow, parent=source.parent,
-        tags={**source.tags, **gated_tags(gate, detail.get("tags"))}, fork=(run_id, point), lease=lease,
+        tags={**source.tags, **gated_tags(gate, tags)}, fork=(run_id, point), lease=held,
         entries=first.entries if first else (), blobs=(first.blobs if first else None) or {},
         keyframe=first.keyframe if first else None,
     )  # fmt: skip
@@ -112,7 +144,10 @@ def fork(store: Store, gate: Gate, run_id: str, at: int | None, **detail: Unpack
 
 def gated_tags(gate: Gate, tags: Mapping[str, str] | None) -> dict[str, str]:
     """Tags as they are stored."""
-    return {text(gate, "tags", name): text(gate, f"tags.{name}", value) for name, value in (tags or {}).items()}
+    return {
+        text(gate, "tags", name): gate.named_text(name, text(gate, f"tags.{name}", value))
+        for name, value in (tags or {}).items()
+    }
 
 
 def _id(gate: Gate, given: str | None) -> str:
@@ -128,7 +163,7 @@ def _optional(gate: Gate, what: str, given: str | None) -> str | None:
     return None if given is None else text(gate, what, given)
 
 
-def _number(given: int | None) -> int | None:
-    if given is not None and (type(given) is not int or not 0 <= given < 1 << 31):
-        raise UnstorableError("retry_index", f"it is {given!r:.40}", "Give a small whole number.")
-    return given
+def _lease(seconds: float) -> float:
+    if not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
+        raise UnstorableError("lease", f"it is {seconds!r:.40}", "Give seconds, from 0 up.")
+    return float(seconds)

@@ -8,7 +8,20 @@ from typing import Any
 from everstep.codec import delta
 from everstep.codec.values import encode
 
-MISSING: Any = type("Missing", (), {"__repr__": lambda _: "(nothing)", "__slots__": ()})()
+
+class _Missing:
+    """Stands where one side has nothing. There is one of it, also for copies and in other processes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "(nothing)"
+
+    def __reduce__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Any = _Missing()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,9 @@ from everstep.policy.redaction import Gate
 
 Path = str | tuple[Any, ...]
 
-_LONGEST = 1e15  # milliseconds: thirty thousand years
+_LONGEST = 1e12  # milliseconds: thirty years
+_LATEST = 250_000_000_000_000_000  # microseconds since 1970: the year 9892, which any duration may follow
+_DEEPEST = 64  # parts of a path: far below what can be encoded
 
 
 class About(TypedDict, total=False):
@@ -93,6 +95,8 @@ def _stored(path: Any) -> str | list[Any]:
         return path
     if type(path) is not tuple or not path or type(path[0]) is not str:
         raise StateError(f"{path!r:.80}", "it is no path", "A path is a name, or a tuple that begins with one.")
+    if len(path) > _DEEPEST:
+        raise StateError(f"{path[0]!r:.80}", f"the path has {len(path)} parts", f"Nest less deeply than {_DEEPEST}.")
     return list(path)
 
 
@@ -129,4 +133,14 @@ def moment(started: Any) -> int:
     """A time as it is stored."""
     if not isinstance(started, datetime):
         raise UnstorableError("started", f"it is a {type(started).__name__}", "Give a datetime.")
-    return to_micros(started)
+    when = to_micros(started)
+    if when > _LATEST:
+        raise UnstorableError("started", "it is too far in the future", "Give the time at which the step began.")
+    return when
+
+
+def number_of(what: str, value: Any) -> int:
+    """A whole number as it is stored."""
+    if type(value) is not int or not -(1 << 63) <= value < 1 << 64:
+        raise UnstorableError(what, f"it is {value!r:.40}", "Give a whole number of 64 bits.")
+    return value

@@ -10,12 +10,15 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from everstep.codec.record import StepRecord
-from everstep.errors import RunFinishedError
-from everstep.model import CheckpointKind, Status
+from everstep.errors import EverstepError, RunFinishedError
+from everstep.model import FINISHED, STATUSES, CheckpointKind, Status
 from everstep.store.base import LEASE_SECONDS, Append
 from everstep.trail.detail import About, Detail
 from everstep.trail.reading import Reader
 from everstep.trail.scribe import Scribe
+
+# What a store says no with. Anything else that comes out of a write is an interrupt in the middle of it.
+REFUSALS = (EverstepError, OverflowError, TypeError, ValueError)
 
 
 class Recorder:
@@ -66,14 +69,14 @@ class Recorder:
             return self._put(self._scribe.checkpoint(name, kind, metadata))
 
     def finish(
-        self, output: Any = None, *, status: Status | str = Status.COMPLETED, error: BaseException | None = None
+        self, output: Any = None, *, status: Status | str | None = None, error: BaseException | None = None
     ) -> StepRecord:
-        """End the run and give up its ownership."""
+        """End the run, completed unless it is said otherwise or there is an error, and give up its ownership."""
         with self._lock:
+            if self._unsettled is not None and _ends(self._unsettled):  # it was interrupted in this very act
+                return self._put(self._unsettled)
             self._ready()
-            record = self._put(self._scribe.end(output, status, error))
-            self._finished = Status(status)
-            return record
+            return self._put(self._scribe.end(output, status, error))
 
     def renew(self, lease: float = LEASE_SECONDS) -> None:
         """Keep the run for longer while a step takes its time; every step renews it too."""
@@ -98,11 +101,13 @@ class Recorder:
         self._unsettled = append
         try:
             kept = self._scribe.store.append(append)
-        except Exception:  # the store said no; an interrupt says nothing, and leaves it unsettled
+        except REFUSALS:  # the store said no; an interrupt says nothing, and leaves it unsettled
             self._unsettled = None
             self._scribe.lost()
             raise
         self._settled = self._scribe.claim
+        if append.status is not None and _ends(append):
+            self._finished = STATUSES[append.status]
         self._unsettled = None
         self._scribe.settled(append, kept=kept)
         return self._scribe.record(append)
@@ -111,10 +116,17 @@ class Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if error is not None and not isinstance(error, Exception):
-            self.release()
-        elif self._finished is None:
-            self.finish(status=Status.COMPLETED if error is None else Status.FAILED, error=error)
+        if error is None:
+            if self._finished is None:
+                self.finish()
+            return
+        try:  # whatever happens here, the error that left the block is the one that counts
+            if not isinstance(error, Exception):
+                self.release()
+            elif self._finished is None:
+                self.finish(status=Status.FAILED, error=error)
+        except EverstepError as another:
+            error.add_note(f"everstep: the run {self.run_id!r} could not be ended: {another}")
 
 
 class AsyncRecorder:
@@ -158,12 +170,12 @@ class AsyncRecorder:
         return await self._put(self._scribe.checkpoint(name, kind, metadata))
 
     async def finish(
-        self, output: Any = None, *, status: Status | str = Status.COMPLETED, error: BaseException | None = None
+        self, output: Any = None, *, status: Status | str | None = None, error: BaseException | None = None
     ) -> StepRecord:
-        """End the run and give up its ownership."""
+        """End the run, completed unless it is said otherwise or there is an error, and give up its ownership."""
         self._ready()
         append = self._scribe.end(output, status, error)
-        self._finished = Status(status)  # before it waits: no step may slip in behind
+        self._finished = STATUSES[append.status or 0]  # before it waits: no step may slip in behind
         return await self._put(append)
 
     async def renew(self, lease: float = LEASE_SECONDS) -> None:
@@ -180,7 +192,12 @@ class AsyncRecorder:
             raise RunFinishedError(self.run_id, self._finished)
 
     async def _put(self, append: Append) -> StepRecord:
-        future = self._scribe.store.submit(append, asyncio.get_running_loop())
+        try:
+            future = self._scribe.store.submit(append, asyncio.get_running_loop())
+        except EverstepError:
+            self._scribe.lost()
+            self._finished = None if _ends(append) else self._finished
+            raise
         future.add_done_callback(partial(self._settle, append))
         # Shielded: a cancelled caller does not take back what is on its way to the disk.
         await asyncio.shield(future)
@@ -190,8 +207,7 @@ class AsyncRecorder:
         """Take note of how a write went, also when nobody waits for it any more."""
         if future.cancelled() or future.exception() is not None:
             self._scribe.lost()
-            if append.status is not None:
-                self._finished = None
+            self._finished = None if _ends(append) else self._finished
         else:
             self._scribe.settled(append, kept=future.result())
 
@@ -201,7 +217,19 @@ class AsyncRecorder:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        if error is not None and not isinstance(error, Exception):
-            await asyncio.shield(self.release())
-        elif self._finished is None:
-            await self.finish(status=Status.COMPLETED if error is None else Status.FAILED, error=error)
+        if error is None:
+            if self._finished is None:
+                await self.finish()
+            return
+        try:  # whatever happens here, the error that left the block is the one that counts
+            if not isinstance(error, Exception):
+                await asyncio.shield(self.release())
+            elif self._finished is None:
+                await self.finish(status=Status.FAILED, error=error)
+        except EverstepError as another:
+            error.add_note(f"everstep: the run {self.run_id!r} could not be ended: {another}")
+
+
+def _ends(append: Append) -> bool:
+    """Whether these rows end the run."""
+    return append.status is not None and STATUSES[append.status] in FINISHED

@@ -5,6 +5,7 @@ No waiting here: the two recorders hand what this drafts to the store and say ho
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,11 +19,11 @@ from everstep.codec.delta import APPEND, DELETE, SET, Differ
 from everstep.codec.keyframe import StateTree, thaw
 from everstep.codec.record import StepRecord, read_ops, trimmed
 from everstep.codec.values import view
-from everstep.errors import StaleWriterError, StateError, UnstorableError
+from everstep.errors import ForkedError, StaleWriterError, StateError, UnstorableError
 from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, CheckpointKind, Kind, Secret, Status, StepError
 from everstep.policy.redaction import Gate
 from everstep.store.base import Append, Claim, Keyframe, Store
-from everstep.trail.detail import About, Detail, Path, micros, moment, operations, text
+from everstep.trail.detail import About, Detail, Path, micros, moment, number_of, operations, text
 from everstep.trail.reading import Reader
 from everstep.trail.refusal import META, PAYLOAD, named
 
@@ -48,6 +49,7 @@ class Scribe:
         self._shadow: _Shadow | None = _Shadow(StateTree(self.fetch)) if source is None else None
         self._differ: Differ | None = None
         self._lost = False
+        self._process = os.getpid()  # a fork of it has the same right, and may not use it
         self._reopens = reopens  # the run had ended: its next step makes it active again
 
     def step(self, name: str, **detail: Unpack[Detail]) -> Append:
@@ -94,6 +96,8 @@ class Scribe:
         metadata: Mapping[str, Any] | None = None,
         pause: Any = None,
     ) -> Append:
+        if self._process != os.getpid():
+            raise ForkedError(self.claim.run_id)
         if self._lost:
             self._catch_up()
         changes = operations(output, output_to, append_to, set, append, delete, splice)
@@ -115,8 +119,8 @@ class Scribe:
         )
         seq = self.claim.seq + 1
         meta = [
-            seq if id is None else id, parent, lane, index, attempt if attempt != 1 else None, flags or None,
-            input_digest, superstep, decision, usage, child_run_id, input_versions, fingerprint, node_type,
+            seq if id is None else number_of("id", id), parent, lane, index, attempt if attempt != 1 else None,
+            flags or None, input_digest, superstep, decision, usage, child_run_id, input_versions, fingerprint, node_type,
             attempt_series_id, metadata,
         ]  # fmt: skip
         duration = micros(duration_ms)
@@ -192,9 +196,9 @@ class Scribe:
             metadata=dict(metadata) if metadata else None,
         )
 
-    def end(self, output: Any, status: Status | str, error: BaseException | None) -> Append:
+    def end(self, output: Any, status: Status | str | None, error: BaseException | None) -> Append:
         """The row that ends the run."""
-        ended = Status(status)
+        ended = Status(status) if status is not None else Status.COMPLETED if error is None else Status.FAILED
         if ended not in FINISHED:
             raise ValueError(f"{ended} does not end a run; use one of {', '.join(sorted(FINISHED))}")
         return self._step("end", (), ended, kind=Kind.END, output=output, status=ended, error=error)
@@ -237,8 +241,12 @@ class Scribe:
         self._on_their_way.clear()
         self._lost = False
 
-    def _keyframe(self, shadow: _Shadow, entry: Entry) -> Keyframe:
-        data, pieces = shadow.freeze()
+    def _keyframe(self, shadow: _Shadow, entry: Entry) -> Keyframe | None:
+        try:
+            data, pieces = shadow.freeze()
+        except UnstorableError:  # nested too deeply as a whole: the rows tell the state without it
+            shadow.due *= 2
+            return None
         self._on_their_way.update(pieces)
         keyframe = Keyframe(entry.seq, entry.hash, frame.pack(data), pieces)
         # Geometric over what is written, so that a large state without long lists is not written again and again.
@@ -317,5 +325,16 @@ class _Shadow:
 def _describe(error: BaseException | StepError) -> list[Any]:
     if isinstance(error, StepError):
         return trimmed([error.type, error.message, error.traceback])
-    text = "".join(traceback.format_exception(error)) if error.__traceback__ is not None else None
-    return trimmed([type(error).__qualname__, str(error), text])
+    if not isinstance(error, BaseException):
+        raise UnstorableError("error", f"it is a {type(error).__name__}", "Give the exception, or a StepError.")
+    try:
+        message = str(error)
+        trace = "".join(traceback.format_exception(error)) if error.__traceback__ is not None else None
+    except Exception as another:  # noqa: BLE001 - whatever an exception's own code does, its step is recorded
+        message, trace = f"(its text could not be had: {type(another).__name__})", None
+    return trimmed([type(error).__qualname__, _whole(message), None if trace is None else _whole(trace)])
+
+
+def _whole(text: str) -> str:
+    """The text with half characters spelled out, which cannot be stored as they are."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Self, Unpack
 
@@ -28,9 +29,12 @@ from everstep.trail import retention
 from everstep.trail.beginning import Beginning, Forking, begin, fork, gated_tags
 from everstep.trail.check import Report, verify
 from everstep.trail.compare import Change, changes
+from everstep.trail.detail import text
 from everstep.trail.opening import open_store
 from everstep.trail.reading import Reader
 from everstep.trail.recorder import Recorder
+
+_ALL = 1_000_000_000
 
 
 class Runs(list[Run]):
@@ -64,13 +68,17 @@ class Trail:
 
     def fork(self, run_id: str, at: int | None = None, **detail: Unpack[Forking]) -> Recorder:
         """A new run that shares this one's steps up to `at` and goes on from there. The parent is untouched."""
-        return Recorder(fork(self.store, self.gate, run_id, at, **detail))
+        return Recorder(fork(self.store, self.gate, self._id(run_id), at, **detail))
 
     # Asking.
 
     def run(self, run_id: str) -> Run:
         """One run as it stands. Raises RunNotFoundError."""
-        return _public(self.store.run(run_id))
+        return _public(self.store.run(self._id(run_id)))
+
+    def _id(self, run_id: str) -> str:
+        """The id under which a run is stored: one that is a secret itself is not known by it, nor shown in errors."""
+        return text(self.gate, "id", run_id)
 
     def runs(
         self,
@@ -84,12 +92,11 @@ class Trail:
         cursor: str | None = None,
     ) -> Runs:
         """Runs, newest first. A `parent` of None asks for those at the top; left out, for all."""
-        if limit < 1:
-            raise ValueError(f"limit is {limit}; ask for at least one run")
+        _check_limit(limit)
         query = RunQuery(
             status=STATUS_NUMBER[Status(status)] if status is not None else None, workflow=workflow,
             tags=gated_tags(self.gate, tags), since=to_micros(since) if since is not None else None, parent=parent,
-            before=_position(cursor), limit=limit + 1,
+            before=_position(cursor), limit=min(limit, _ALL) + 1,
         )  # fmt: skip
         rows = self.store.runs(query)
         page = Runs(map(_public, rows[:limit]))
@@ -100,10 +107,10 @@ class Trail:
         self, run_id: str, first: int | None = None, last: int | None = None, *, view: bool = False
     ) -> list[StepRecord]:
         """The steps of a run in order, from `first` to `last`; by default all, those shared with its parents too."""
-        run, reader = self.store.run(run_id), Reader(self.store, as_view=view)
+        run, reader = self.store.run(self._id(run_id)), Reader(self.store, as_view=view)
         begin, end = run.base if first is None else first, run.seq if last is None else last
         fetch, decode = reader.fetch, reader.decode
-        return [StepRecord(run_id, entry, fetch, decode) for entry in reader.entries(run, begin, end)]
+        return [StepRecord(run.id, entry, fetch, decode) for entry in reader.entries(run, _seq(begin), _seq(end))]
 
     def step(self, run_id: str, seq: int, *, view: bool = False) -> StepRecord:
         """One step. Raises StepNotFoundError or PrunedError."""
@@ -111,45 +118,56 @@ class Trail:
 
     def state(self, run_id: str, at: int | None = None, *, view: bool = False) -> dict[str, Any]:
         """The values after step `at`, the newest by default. With `view`, classes come as plain data."""
-        return Reader(self.store, as_view=view).state(run_id, at)
+        return Reader(self.store, as_view=view).state(self._id(run_id), None if at is None else _seq(at))
 
     def checkpoints(
         self, run_id: str | None = None, *, kind: CheckpointKind | str | None = None, limit: int = 100
     ) -> list[Checkpoint]:
         """Named points, newest first, of one run's history or of all runs."""
         wanted = None if kind is None else CheckpointKind(kind)
-        fetch, found = Reader(self.store).fetch, list[Checkpoint]()
-        marked = self.store.marked(run_id, KIND_NUMBER[Kind.CHECKPOINT], limit if wanted is None else 1_000_000)
+        reader, runs, found = Reader(self.store), dict[str, RunRow](), list[Checkpoint]()
+        owner_id = None if run_id is None else self._id(run_id)
+        marked = self.store.marked(owner_id, KIND_NUMBER[Kind.CHECKPOINT], limit if wanted is None else _ALL)
         for owner, entry in marked:
-            record = StepRecord(owner, entry, fetch)
-            why = CheckpointKind(record.node_type or "manual")
+            run = runs.get(owner) or runs.setdefault(owner, self.store.run(owner))
+            [sound] = reader.entries(run, entry.seq, entry.seq)  # the index alone cannot tell whether a row was changed
+            record = StepRecord(owner, sound, reader.fetch)
+            why = next((word for word in CheckpointKind if word == record.node_type), CheckpointKind.MANUAL)
             if wanted in {None, why}:
                 found.append(Checkpoint(owner, record.seq, record.name, why, record.started_at, record.metadata))
         return found[:limit]
 
     def lineage(self, run_id: str) -> list[Run]:
         """Where a run came from and what came of it: its ancestors from the root on, itself, then its forks."""
-        run = self.store.run(run_id)
-        ancestors, source = list[RunRow](), run.forked_from
-        while source is not None:
+        run = self.store.run(self._id(run_id))
+        ancestors, youngest = list[RunRow](), run
+        while youngest.forked_from is not None:
             try:
-                ancestors.append(self.store.run(source))
+                older = self.store.run(youngest.forked_from)
             except RunNotFoundError:
                 break  # it was dropped; what this run shares with it stays
-            source = ancestors[-1].forked_from
-        forks = self.store.runs(RunQuery(forked_from=run_id, limit=1_000_000))
+            if older.key >= youngest.key:
+                break  # it was dropped too, and another has its id now
+            ancestors.append(older)
+            youngest = older
+        forks = [fork for fork in self.store.runs(RunQuery(forked_from=run.id, limit=_ALL)) if fork.key > run.key]
         return [_public(row) for row in (*reversed(ancestors), run, *reversed(forks))]
 
     def diff(self, a: str, b: str) -> list[Change]:
         """How the state at `a` differs from that at `b`; each is a run id, or `run@seq`."""
         return changes(self.state(*self._address(a), view=True), self.state(*self._address(b), view=True))
 
-    def _address(self, text: str) -> tuple[str, int | None]:
-        head, at, tail = text.rpartition("@")
-        return (head, int(tail)) if at and tail.isdecimal() else (text, None)
+    def _address(self, address: str) -> tuple[str, int | None]:
+        head, at, tail = address.rpartition("@")
+        if not at or not tail.isdecimal():
+            return address, None
+        with suppress(RunNotFoundError):
+            return self.run(address).id, None  # an id may look like an address
+        return head, int(tail)
 
     def search(self, words: str, *, limit: int = 20, view: bool = True) -> list[StepRecord]:
         """Steps whose values or errors hold all words, best first. "Quoted words" stand together; a star is any end."""
+        _check_limit(limit)
         if not isinstance(self.store, Searches):
             raise NotImplementedError(f"the store {self.store.where!r} cannot search")
         reader = Reader(self.store, as_view=view)
@@ -157,17 +175,17 @@ class Trail:
 
     def verify(self, run_id: str | None = None) -> Report:
         """Check every row, keyframe and piece of one run, or of all."""
-        return verify(self.store, run_id)
+        return verify(self.store, None if run_id is None else self._id(run_id))
 
     # Letting go.
 
     def prune(self, run_id: str, *, keep: int) -> Counts:
         """Let go of all but the newest `keep` steps. The state stays whole; what was pruned is then a PrunedError."""
-        return retention.prune(self._retaining(), self.store, run_id, keep)
+        return retention.prune(self._retaining(), self.store, self._id(run_id), _seq(keep))
 
     def drop(self, run_id: str) -> Counts:
         """Let go of a run. Steps that its forks share stay with them."""
-        return self._retaining().drop(run_id)
+        return self._retaining().drop(self._id(run_id))
 
     def reclaim(self) -> Counts:
         """Remove what nothing refers to any more and give the space back to the file system."""
@@ -201,9 +219,20 @@ def _public(row: RunRow) -> Run:
     )  # fmt: skip
 
 
+def _check_limit(limit: int) -> None:
+    if limit < 1:
+        raise ValueError(f"limit is {limit}; ask for at least one")
+
+
+def _seq(number: int) -> int:
+    if type(number) is not int:
+        raise TypeError(f"{number!r:.40} is no whole number; steps are counted from 0")
+    return number
+
+
 def _position(cursor: str | None) -> int | None:
     if cursor is None:
         return None
-    if not cursor.isdecimal():
+    if not cursor.isdecimal() or len(cursor) > 18:
         raise ValueError(f"{cursor!r} is no cursor; pass on the one that runs() gave")
     return int(cursor)

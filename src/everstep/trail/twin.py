@@ -46,19 +46,28 @@ class AsyncTrail:
 
     async def record(self, run_id: str | None = None, **detail: Unpack[Beginning]) -> AsyncRecorder:
         """Begin a run, or continue one that has not ended, as `Trail.record` does."""
-        made = partial(begin, self.trail.store, self.trail.gate, run_id, **detail)
-        return await asyncio.to_thread(self._recorder, made)
+        return await self._recorder(partial(begin, self.trail.store, self.trail.gate, run_id, **detail))
 
     async def fork(self, run_id: str, at: int | None = None, **detail: Unpack[Forking]) -> AsyncRecorder:
         """A new run that shares this one's steps up to `at`, as `Trail.fork` does."""
-        made = partial(fork, self.trail.store, self.trail.gate, run_id, at, **detail)
-        return await asyncio.to_thread(self._recorder, made)
+        return await self._recorder(partial(fork, self.trail.store, self.trail.gate, run_id, at, **detail))
 
     @staticmethod
-    def _recorder(made: Callable[[], Scribe]) -> AsyncRecorder:
-        scribe = made()
-        scribe.prepare()  # here, so that the first step need not read on the loop
-        return AsyncRecorder(scribe)
+    async def _recorder(made: Callable[[], Scribe]) -> AsyncRecorder:
+        abandoned = False
+
+        def make() -> Scribe:
+            scribe = made()
+            scribe.prepare()  # here, so that the first step need not read on the loop
+            if abandoned:
+                scribe.store.renew(scribe.claim, 0)
+            return scribe
+
+        try:
+            return AsyncRecorder(await asyncio.to_thread(make))
+        except asyncio.CancelledError:
+            abandoned = True  # nobody gets the recorder, so nobody could give the run up
+            raise
 
     run = _off_the_loop(Trail.run)
     runs = _off_the_loop(Trail.runs)
