@@ -16,12 +16,13 @@ from everstep.store.base import ANY, RunQuery, RunRow
 
 # In the order of RunRow, but for `errors`, which is counted, and with what only this store needs at the end.
 _FAILED_ROWS = f"select count(*) from step where run = run.key and status = {STATUS_NUMBER[Status.FAILED]}"  # noqa: S608 - constant
-COLUMNS = (
-    "key, id, root, workflow, status, owner, lease, epoch, seq, hash, base, created, ended, parent, forked_from, "
-    "fork_seq, retry_of, retry_index, tags, "
-    f"({_FAILED_ROWS} and seq >= run.base), "
-    "(select value from fact where name = 'generation'), fork_key, fork_row, swept, head, seal"  # noqa: S608 - constants
-)
+COLUMNS = ", ".join([
+    "key, id, root, workflow, status, owner, lease, epoch, seq, hash, base, created, ended, parent, forked_from",
+    "fork_seq, retry_of, retry_index, tags",
+    f"({_FAILED_ROWS} and seq >= run.base)",
+    "(select value from fact where name = 'generation')",
+    "fork_key, fork_row, swept, head, seal",
+])  # fmt: skip
 _ID, _LEASE, _SEQ, _HASH, _TAGS = 1, 6, 8, 9, 18
 _ERRORS, _GENERATION, _FORK_KEY, _FORK_ROW, _SWEPT, _HEAD, _SEAL = range(19, 26)
 # Not under the seal: what every append moves (the step row itself vouches for it), and what is counted.

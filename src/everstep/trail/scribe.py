@@ -120,8 +120,8 @@ class Scribe:
         seq = self.claim.seq + 1
         meta = [
             seq if id is None else number_of("id", id), parent, lane, index, attempt if attempt != 1 else None,
-            flags or None, input_digest, superstep, decision, usage, child_run_id, input_versions, fingerprint, node_type,
-            attempt_series_id, metadata,
+            flags or None, input_digest, superstep, decision, usage, child_run_id, input_versions, fingerprint,
+            node_type, attempt_series_id, metadata,
         ]  # fmt: skip
         duration = micros(duration_ms)
         when = moment(started) if started is not None else time.time_ns() // 1000 - duration
