@@ -228,7 +228,7 @@ def open_for(name: str) -> None:
     def call(self: MemoryStore, *given: Any) -> Any:
         closed, self._closed = self._closed, False
         try:
-            return super(mutant, self).__getattribute__(name)(*given)
+            return getattr(super(mutant, self), name)(*given)
         finally:
             self._closed = closed
 

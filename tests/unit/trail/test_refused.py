@@ -6,6 +6,7 @@ import copy
 import inspect
 import os
 import pickle
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -131,13 +132,20 @@ def test_lineage_is_by_age_when_an_id_is_used_again(trail: everstep.Trail) -> No
     assert trail.diff("a", "b@0") == []
 
 
-def test_a_long_chain_of_forks_can_be_let_go_of(trail: everstep.Trail) -> None:
-    trail.record("f0").release()
-    for number in range(1, 1100):
-        trail.fork(f"f{number - 1}", id=f"f{number}").release()
-    trail.drop("f0")
-    trail.reclaim()
-    assert trail.state("f1099") == {}
+def test_a_long_chain_of_forks_can_be_let_go_of(tmp_path: Path) -> None:
+    length = sys.getrecursionlimit() // 2
+    with everstep.open(tmp_path / "trail.db") as trail:
+        trail.record("f0").release()
+        for number in range(1, length):
+            trail.fork(f"f{number - 1}", id=f"f{number}")
+        depth, limit = len(inspect.stack()), sys.getrecursionlimit()
+        sys.setrecursionlimit(depth + length // 2)  # far less than the chain is long
+        try:
+            trail.drop("f0")
+            trail.reclaim()
+            assert trail.state(f"f{length - 1}") == {}
+        finally:
+            sys.setrecursionlimit(limit)
 
 
 def test_a_state_nested_deeply_by_paths_does_not_stop_the_run(trail: everstep.Trail) -> None:
