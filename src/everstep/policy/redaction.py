@@ -45,6 +45,13 @@ _NAMED = [
         ("&", f"(?:amp;)?(?={_NAME}=)"),
     ]
 ]
+# What a name is set to, as in code or in the printed form of an object: `Login(user='me', password='...')`. The search
+# jumps from one equals sign to the next and looks back for the name.
+_EQUALS = ord("=")
+_SET_TO = r"=b?(\\*)([\"'])"
+_ASSIGNED, _ASSIGNED_BYTES = re.compile(_SET_TO), re.compile(_SET_TO.encode())
+_BACKWARDS, _BACKWARDS_BYTES = re.compile("[A-Za-z0-9_.-]{2,64}"), re.compile(rb"[A-Za-z0-9_.-]{2,64}")
+_LONGEST_NAME = 64
 # The encoding of a list or tuple of _TWO whose first item is a str or bytes that may be the name of a secret.
 _TWO = 0x92
 _PAIR = re.compile(
@@ -196,6 +203,8 @@ class Gate:
         for first, pattern in _NAMED:
             if first in data and self._secret_among(pattern.findall(data)):
                 return True
+        if _EQUALS in data and self._secret_among(_set_names(data)):
+            return True
         return (_TWO in data and _PAIR.search(data) is not None) or (_U in data and _WIDE_TEXT.search(data) is not None)
 
     def _token_in_runs(self, data: bytes, shape: bytes, start: int) -> bool:
@@ -307,6 +316,21 @@ class Gate:
         for match in _IN_QUERY.finditer(text):
             if self._names[match[1]]:
                 yield *match.span(2), "field"
+        for match in _ASSIGNED.finditer(text):
+            found = _BACKWARDS.match(text[max(0, match.start() - _LONGEST_NAME) : match.start()][::-1])
+            if found and self._names[found[0][::-1]]:
+                start = match.end()
+                end = _closing(text, start, len(match[1]), match[2])
+                if end > start:
+                    yield start, end, "field"
+
+
+def _set_names(data: bytes) -> list[bytes]:
+    """The names that something in quotes is set to."""
+    before = (data[max(0, match.start() - _LONGEST_NAME) : match.start()] for match in _ASSIGNED_BYTES.finditer(data))
+    # Matched from behind: the name ends where the equals sign is.
+    found = (_BACKWARDS_BYTES.match(chunk[::-1]) for chunk in before)
+    return [match[0][::-1] for match in found if match]
 
 
 def _closing(text: str, start: int, slashes: int, quote: str) -> int:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from everstep.codec import delta
-from everstep.codec.values import decode, encode
+from everstep.codec.values import decode, encode, view
 from everstep.model import Redacted
 from everstep.policy.redaction import Gate
 from tests.unit.policy.samples import KEY, MIXED
@@ -68,3 +69,21 @@ def test_without_the_state_an_operation_below_such_a_name_sets_a_placeholder(gat
     [op] = gate.operations([[delta.SET, ["a", "credentials", "word"], OPAQUE]])
     assert op[:2] == [delta.SET, ["a", "credentials"]]
     assert type(op[2]) is Redacted
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Cfg(user='u', password='hunter two')", "Cfg(user='u', password='[redacted:field:DIGEST]')"),
+        ('connect(api_key="abc", n=1)', 'connect(api_key="[redacted:field:DIGEST]", n=1)'),
+        ("Login(secret=b'abc')", "Login(secret=b'[redacted:field:DIGEST]')"),
+        ("Cfg(password='', n='5', total_tokens='7')", "Cfg(password='', n='5', total_tokens='7')"),
+        ('<input type="password" value="x">', '<input type="password" value="x">'),
+        ("x = 'password'", "x = 'password'"),
+    ],
+)
+def test_what_a_secret_name_is_set_to_in_text_is_replaced(gate: Gate, text: str, kept: str) -> None:
+    """Promise 10: the printed form of an object is what error messages are full of."""
+    found = view(gate.gate({"error": ["before", text]}))["error"][1]
+    assert re.sub("[0-9a-f]{16}", "DIGEST", found) == kept
+    assert view(gate.gate(found)) == found
