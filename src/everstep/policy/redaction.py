@@ -307,6 +307,9 @@ class Gate:
                 continue
             group = "secret" if "secret" in rule.regex.groupindex else 0
             yield from ((*match.span(group), rule.name) for match in rule.regex.finditer(text))
+        yield from self._named_matches(text)
+
+    def _named_matches(self, text: str) -> Iterator[tuple[int, int, str]]:
         for match in _IN_QUOTES.finditer(text):
             if self._names[match[1]]:
                 start = match.end(3)
