@@ -12,7 +12,7 @@ it. What it promises is order, durability and one writer:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -108,6 +108,9 @@ class RunRow(NamedTuple):
     generation: int  # of the pieces that keyframes share, see Claim
 
 
+# What is told how a write went: with the error it failed with, or else with what `append` would have given.
+Settled = Callable[[Exception | None, bool], None]
+
 ANY = object()  # a filter left out; None is a value to look for
 
 
@@ -156,8 +159,14 @@ class Store(Protocol):
         False when the rows were kept but the keyframe was not, because the claim's generation has passed.
         """
 
-    def submit(self, append: Append, loop: asyncio.AbstractEventLoop) -> asyncio.Future[bool]:
-        """Like `append` for callers that must not block: the future is done when the rows are durable."""
+    def submit(
+        self, append: Append, loop: asyncio.AbstractEventLoop, settled: Settled | None = None
+    ) -> asyncio.Future[bool]:
+        """Like `append` for callers that must not block: the future is done when the rows are durable.
+
+        Before that `settled` is told how it went, on the loop's thread; also when the future was cancelled meanwhile,
+        which takes nothing back.
+        """
 
     def run(self, run_id: str) -> RunRow:
         """One run. Raises RunNotFoundError."""

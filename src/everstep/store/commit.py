@@ -38,6 +38,7 @@ class Job:
     bell: SimpleQueue[None] | None = None  # of a thread that waits
     loop: asyncio.AbstractEventLoop | None = None
     future: asyncio.Future[Any] | None = None
+    settled: Callable[[Exception | None, Any], None] | None = None
 
     def __init__(self, work: Any) -> None:
         self.work = work
@@ -84,10 +85,16 @@ class GroupCommit:
             raise job.error
         return job.result
 
-    def submit(self, work: Any, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
-        """Do the work soon; the future of `loop` is done when it is durable. Call it on that loop's thread."""
+    def submit(
+        self, work: Any, loop: asyncio.AbstractEventLoop, settled: Callable[[Exception | None, Any], None] | None = None
+    ) -> asyncio.Future[Any]:
+        """Do the work soon; the future of `loop` is done when it is durable. Call it on that loop's thread.
+
+        `settled` is told how it went, whether somebody still waits for the future or not.
+        """
         job = Job(work)
         job.loop = loop
+        job.settled = settled
         job.future = future = loop.create_future()
         self._enqueue(job)
         if loop not in self._kicked:
@@ -209,6 +216,8 @@ class GroupCommit:
 def _settle(jobs: Sequence[Job]) -> None:
     for job in jobs:
         future = job.future
+        if job.settled is not None:
+            job.settled(job.error, job.result)
         if future is None or future.done():
             continue
         if job.error is not None:

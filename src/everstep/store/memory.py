@@ -25,7 +25,7 @@ from everstep.errors import (
     StepNotFoundError,
 )
 from everstep.model import FINISHED, STATUS_NUMBER, STATUSES, Status
-from everstep.store.base import ANY, LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow
+from everstep.store.base import ANY, LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow, Settled
 from everstep.store.search import SearchIndex
 
 
@@ -132,12 +132,18 @@ class MemoryStore:
             self._check_open()
             return self._append(append)
 
-    def submit(self, append: Append, loop: asyncio.AbstractEventLoop) -> asyncio.Future[bool]:
-        future = loop.create_future()
+    def submit(
+        self, append: Append, loop: asyncio.AbstractEventLoop, settled: Settled | None = None
+    ) -> asyncio.Future[bool]:
+        future, kept, failure = loop.create_future(), False, None
         try:
-            future.set_result(self.append(append))
+            kept = self.append(append)
+            future.set_result(kept)
         except Exception as error:  # noqa: BLE001 - whatever it is, the waiter gets it
+            failure = error
             future.set_exception(error)
+        if settled is not None:
+            settled(failure, kept)
         return future
 
     def _append(self, append: Append) -> bool:

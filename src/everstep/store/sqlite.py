@@ -20,7 +20,7 @@ from everstep.errors import (
     ReadOnlyError,
 )
 from everstep.store import reading, retention, rows, schema, writing
-from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow
+from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow, Settled
 from everstep.store.commit import GroupCommit, Job
 from everstep.store.forking import at_work, watch
 from everstep.store.lock import LOCK_UN, flock, open_lock, take
@@ -68,10 +68,12 @@ class SqliteStore:
         kept: bool = self._group.do(append)
         return kept
 
-    def submit(self, append: Append, loop: asyncio.AbstractEventLoop) -> asyncio.Future[bool]:
+    def submit(
+        self, append: Append, loop: asyncio.AbstractEventLoop, settled: Settled | None = None
+    ) -> asyncio.Future[bool]:
         if self.read_only:
             raise ReadOnlyError(self.where)
-        return self._group.submit(append, loop)
+        return self._group.submit(append, loop, settled)
 
     def _write(self, work: Callable[[apsw.Connection], T]) -> T:
         if self.read_only:

@@ -106,6 +106,22 @@ class Submitting(Place):
         _run(work())
         assert history(store) == [*first.entries, *second.entries]
 
+    def test_how_a_submitted_append_went_is_told_also_when_nobody_waits(self, store: Store) -> None:
+        writer = begin(store)
+        good, wrong = writer.draft(writer.rows()), writer.draft(writer.rows())
+        wrong.claim = wrong.claim._replace(hash=b"elsewhere")
+        told: list[tuple[object, bool]] = []
+
+        async def work() -> None:
+            loop = asyncio.get_running_loop()
+            store.submit(good, loop, lambda error, kept: told.append((error, kept))).cancel()
+            with pytest.raises(ConflictError):
+                await store.submit(wrong, loop, lambda error, kept: told.append((type(error), kept)))
+
+        _run(work())
+        assert told[0] == (None, True)
+        assert told[1][0] is ConflictError
+
     def test_the_error_of_a_refused_append_names_the_run(self, store: Store) -> None:
         writer = begin(store, rows=1)
         behind = Writer(store, writer.claim)

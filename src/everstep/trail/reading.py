@@ -61,7 +61,11 @@ class Reader:
         """The rows, if they follow `before` and one another."""
         verified = chain.verified
         for entry in rows:
-            if not verified(before, entry):
+            try:
+                sound = verified(before, entry)
+            except (OverflowError, TypeError, ValueError):  # a column became one of another type
+                sound = False
+            if not sound:
                 raise DamagedError(
                     "a row is not what was written", run_id=run.id, seq=entry.seq, intact=_below(run, entry.seq)
                 )

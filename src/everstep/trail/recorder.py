@@ -193,23 +193,21 @@ class AsyncRecorder:
 
     async def _put(self, append: Append) -> StepRecord:
         try:
-            future = self._scribe.store.submit(append, asyncio.get_running_loop())
+            future = self._scribe.store.submit(append, asyncio.get_running_loop(), partial(self._settle, append))
         except EverstepError:
             self._scribe.lost()
             self._finished = None if _ends(append) else self._finished
             raise
-        future.add_done_callback(partial(self._settle, append))
-        # Shielded: a cancelled caller does not take back what is on its way to the disk.
-        await asyncio.shield(future)
+        await future  # a cancelled caller does not take back what is on its way to the disk
         return self._scribe.record(append)
 
-    def _settle(self, append: Append, future: asyncio.Future[bool]) -> None:
+    def _settle(self, append: Append, error: Exception | None, kept: bool) -> None:  # noqa: FBT001 - as stores tell it
         """Take note of how a write went, also when nobody waits for it any more."""
-        if future.cancelled() or future.exception() is not None:
+        if error is not None:
             self._scribe.lost()
             self._finished = None if _ends(append) else self._finished
         else:
-            self._scribe.settled(append, kept=future.result())
+            self._scribe.settled(append, kept=kept)
 
     async def __aenter__(self) -> Self:
         return self

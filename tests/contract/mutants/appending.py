@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from everstep.codec.chain import Entry
 from everstep.errors import ConflictError, DamagedError, EverstepError, StaleWriterError
-from everstep.store.base import Append
+from everstep.store.base import Append, Settled
 from everstep.store.memory import MemoryStore
 from tests.contract.mutants.registry import Forgetful, caught_by
 
@@ -222,7 +222,9 @@ class FailsTheNextOneToo(MemoryStore):
 
 @caught_by("a_submitted_append_is_there_when_its_future_is_done", "event_loops_and_threads_share_a_store")
 class SubmitsToNowhere(MemoryStore):
-    def submit(self, append: Append, loop: asyncio.AbstractEventLoop) -> asyncio.Future[bool]:
+    def submit(
+        self, append: Append, loop: asyncio.AbstractEventLoop, settled: Settled | None = None
+    ) -> asyncio.Future[bool]:
         future = loop.create_future()
         future.set_result(True)
         return future
@@ -232,7 +234,9 @@ class SubmitsToNowhere(MemoryStore):
 class SubmitsLastFirst(MemoryStore):
     waiting: list[tuple[Append, Any]]
 
-    def submit(self, append: Append, loop: asyncio.AbstractEventLoop) -> asyncio.Future[bool]:
+    def submit(
+        self, append: Append, loop: asyncio.AbstractEventLoop, settled: Settled | None = None
+    ) -> asyncio.Future[bool]:
         self.waiting = [*getattr(self, "waiting", []), (append, loop.create_future())]
         loop.call_soon(self._settle, loop)
         return self.waiting[-1][1]  # type: ignore[no-any-return] # made above
@@ -256,9 +260,19 @@ class ForgetsWhatWasCancelled(SubmitsLastFirst):
 
 @caught_by("the_error_of_a_refused_append_names_the_run", "what_was_drafted_behind_a_refused_append_is_refused_too")
 class SwallowsErrorsOfSubmits(MemoryStore):
-    def submit(self, append: Append, loop: asyncio.AbstractEventLoop) -> asyncio.Future[bool]:
-        future = super().submit(append, loop)
+    def submit(
+        self, append: Append, loop: asyncio.AbstractEventLoop, settled: Settled | None = None
+    ) -> asyncio.Future[bool]:
+        future = super().submit(append, loop, settled)
         if future.exception() is not None:
             future = loop.create_future()
             future.set_result(False)
         return future
+
+
+@caught_by("how_a_submitted_append_went_is_told_also_when_nobody_waits")
+class TellsOnlyThoseWhoWait(MemoryStore):
+    def submit(
+        self, append: Append, loop: asyncio.AbstractEventLoop, settled: Settled | None = None
+    ) -> asyncio.Future[bool]:
+        return super().submit(append, loop)
