@@ -68,7 +68,8 @@ def verified(before: bytes, entry: Entry) -> bool:
     """Whether the row is what was written, and follows the row whose hash is `before`."""
     seq, kind, status, name, started, duration, link, meta, data = entry
     known = before + _pack([seq, kind, status, name, started, duration])
-    if sha256(known + _digest(meta, data)).digest() == link:
+    digest = sha256(b"%d:%b%b" % (len(meta), meta, data)).digest()[:DIGEST_SIZE]  # `_digest`, without the call
+    if sha256(known + digest).digest() == link:
         return True
     if len(data) != _ERASED_SIZE:
         return False

@@ -60,7 +60,7 @@ def _decompress(packed: bytes) -> bytes:
     try:
         # zstd believes the size a frame declares, whatever limit it is given, so it is read and judged first.
         size = zstandard.frame_content_size(packed)
-        if size < 1 or size > MAX_BODY or _too_dense(size, len(packed)):
+        if not 0 < size <= _FREE and (size < 1 or size > MAX_BODY or _too_dense(size, len(packed))):
             raise DamagedError(f"a compressed frame of {len(packed)} bytes declares an impossible size ({size})")
         body = _engines.unpacker.decompress(packed, allow_extra_data=False)
     except zstandard.ZstdError as error:

@@ -294,7 +294,11 @@ def ops_of(payload: list[Any]) -> list[list[Any]]:
     """How a payload changes the state, every operation with its value."""
     if len(payload) <= OPS or not payload[OPS]:
         return []
-    return [with_output(op, payload[OUTPUT]) for op in payload[OPS]]
+    ops: list[list[Any]] = payload[OPS]
+    for op in ops:
+        if len(op) == 2:
+            return [with_output(op, payload[OUTPUT]) for op in ops]
+    return ops
 
 
 def trimmed(fields: list[Any]) -> list[Any]:
