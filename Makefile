@@ -40,7 +40,7 @@ bench: .venv-bench/.ready ## Everstep, its peers and the raw floor, side by side
 	@.venv-bench/bin/python -m benchmarks.run $(BENCH_ARGS)
 
 torture: .venv/.ready ## the long crash and damage tests
-	@.venv/bin/python -m pytest -q -m torture
+	@.venv/bin/python -m pytest -q -n auto --maxprocesses 4 -m torture
 
 clean: ## remove the environments, caches and build results
 	@rm -rf .venv .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist bench-results

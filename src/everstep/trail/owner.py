@@ -36,7 +36,8 @@ def is_gone(owner: str) -> bool:
 def _place() -> str:
     """Where process ids mean the same: containers may share a host's name and still number their processes anew."""
     try:
-        names = _BOOT.read_text("ascii") + str(_PROCESSES.readlink())
+        # Bytes: to decode them could import a codec, and a fork just then would leave the child without it for good.
+        names = _BOOT.read_bytes() + os.readlink(os.fsencode(_PROCESSES))  # noqa: PTH115 - as bytes
     except OSError:
-        names = ""
-    return sha256(names.encode()).hexdigest()[:8]
+        names = b""
+    return sha256(names).hexdigest()[:8]
