@@ -7,7 +7,6 @@ repeat and given with their range: on a machine that others use too, only those 
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
 import shutil
@@ -15,7 +14,7 @@ import sqlite3
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -159,10 +158,3 @@ def describe(where: Path) -> str:
     facts = environment(where)
     versions = ", ".join(f"{name} {version}" for name, version in facts.pop("versions").items())
     return "\n".join([*(f"{name}: {fact}" for name, fact in facts.items()), versions])
-
-
-def save(path: Path, where: Path, results: Sequence[Result]) -> None:
-    """Write every repeat and the environment as JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = {"format": 1, "environment": environment(where), "results": [asdict(result) for result in results]}
-    path.write_text(json.dumps(content, indent=1) + "\n", "utf-8")

@@ -1,6 +1,6 @@
 """What people hold in their hands: runs, steps, checkpoints, and the values that stand for secrets.
 
-All are frozen. A `StepRecord` is a light view of a stored row: what it carries is decoded when it is asked for.
+All are frozen. The step itself, `StepRecord`, is a view of a stored row and lives where rows are read: codec/record.py.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Redacted(str):
 
 
 class Word(str, Enum):  # noqa: UP042 - StrEnum compares by case
-    """A word of the glossary. Compares with text whatever its case: `status == "RUNNING"`."""
+    """A word of the glossary. Compares with text whatever its case: `status == "FAILED"`."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, str) and str.__str__(self) == other.lower()

@@ -70,7 +70,6 @@ class MemoryStore:
     """A store that forgets everything when the process ends."""
 
     where = ":memory:"
-    read_only = False
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -22,7 +22,7 @@ from everstep.errors import (
 from everstep.store import reading, retention, rows, schema, writing
 from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow, Settled
 from everstep.store.commit import GroupCommit, Job
-from everstep.store.forking import at_work, watch
+from everstep.store.process_fork import at_work, watch
 from everstep.store.lock import LOCK_UN, flock, open_lock, take
 from everstep.store.schema import BUSY_SECONDS, translate, translated
 from everstep.store.search import SearchIndex
@@ -258,7 +258,7 @@ class SqliteStore:
             while True:
                 self._readers.pop().close()
 
-    # Around a fork, see forking.py.
+    # Around a fork, see process_fork.py.
 
     def rest(self, patience: float) -> bool:
         return self._group.rest(patience)
