@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import TypeVar
@@ -18,17 +19,20 @@ from everstep.errors import (
     DamagedError,
     EverstepError,
     ReadOnlyError,
+    StoreError,
 )
 from everstep.store import reading, retention, rows, schema, writing
 from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow, Settled
 from everstep.store.commit import GroupCommit, Job
-from everstep.store.process_fork import at_work, watch
 from everstep.store.lock import LOCK_UN, flock, open_lock, take
+from everstep.store.process_fork import at_work, watch
 from everstep.store.schema import BUSY_SECONDS, translate, translated
 from everstep.store.search import SearchIndex
 from everstep.store.wal import lost_commits
 
 T = TypeVar("T")
+
+_LOOK_EVERY = 0.5  # seconds between two looks whether the file is still there: each costs as much as a lock
 
 # A value that SQLite cannot hold: a number too large, half a character, what a column does not take.
 _UNFIT = (OverflowError, TypeError, ValueError, apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError)
@@ -49,6 +53,7 @@ class SqliteStore:
         self._writer: apsw.Connection | None = None if read_only else first
         self._lock_file = -1 if read_only else open_lock(self.where + "-lock")
         self._group = GroupCommit(self._commit, self.where)
+        self._inode, self._next_look = os.stat(self.where).st_ino, 0.0  # noqa: PTH116 - paths are text here
         watch(self)
 
     # Writing: everything goes through the leader of the group commit, on the one connection that writes.
@@ -83,6 +88,9 @@ class SqliteStore:
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         """Do the work of all jobs in one transaction. Runs under the group's lead."""
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._check_file(now)
         try:
             self._transact(jobs, guarded=False)
         except _UNFIT:  # whose it was is seen when each stands alone
@@ -126,6 +134,19 @@ class SqliteStore:
             self._writer = schema.connect(self.where, read_only=False, patience=self._patience)
             self._lock_file = open_lock(self.where + "-lock")
         return self._writer
+
+    def _check_file(self, now: float) -> None:
+        """See that the file is still where others will look for it: SQLite would write on to one that was removed."""
+        self._next_look = now + _LOOK_EVERY
+        try:
+            there = os.stat(self.where).st_ino == self._inode  # noqa: PTH116 - paths are text here
+        except OSError:
+            there = False
+        if not there:
+            raise StoreError(
+                f"{self.where!r} was moved or deleted while it was open. Nothing of this write was kept; "
+                "put the file back with what lies beside it, or open it where it is now."
+            )
 
     def _check_open(self) -> None:
         if self._closed:

@@ -291,3 +291,18 @@ def test_a_secret_in_an_id_or_a_tag_is_not_stored_nor_shown(
     with pytest.raises(RunNotFoundError) as told:
         trail.run(token + "x")
     assert token not in str(told.value)
+
+
+@pytest.mark.parametrize("away", [lambda path: path.unlink(), lambda path: path.rename(path.with_name("moved.db"))])
+def test_steps_into_a_file_that_is_gone_are_not_acknowledged(
+    tmp_path: Path, away: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise 1: SQLite itself would write on to where nobody looks."""
+    monkeypatch.setattr("everstep.store.sqlite._LOOK_EVERY", 0.0)
+    trail = everstep.open(tmp_path / "trail.db")
+    run = trail.record("r")
+    run.step("a")
+    away(tmp_path / "trail.db")
+    with pytest.raises(errors.StoreError, match="moved or deleted"):
+        run.step("b")
+    trail.close()
