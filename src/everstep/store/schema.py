@@ -26,6 +26,7 @@ from everstep.errors import (
     UnreadableError,
 )
 from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
+from everstep.store.lock import open_lock, take
 from everstep.store.wal import lost_commits
 
 APPLICATION_ID = 0x65765374  # "evSt": tells a trail from any other SQLite file
@@ -141,14 +142,24 @@ def lift(connection: apsw.Connection, path: str, *, read_only: bool, migrations:
         return
     if read_only:
         raise UnreadableError(path, f"it has schema {found}", "Open it once for writing to bring it up to date.")
-    if found == 0:
+    # One process at a time: SQLite does not wait for another when it changes how a file is written.
+    lock = open_lock(path + "-lock")
+    try:
+        take(lock, path, BUSY_SECONDS)
+        _migrate(connection, path, migrations)
+    finally:
+        os.close(lock)  # lets go of it too
+
+
+def _migrate(connection: apsw.Connection, path: str, migrations: tuple[str, ...]) -> None:
+    if _identify(connection, path) == 0:
         # Only a file without tables can learn to shrink.
         connection.execute("pragma auto_vacuum = incremental; pragma journal_mode = wal")
     connection.execute("begin immediate")
     try:
         for migration in migrations[_identify(connection, path) :]:  # asked again: another process may have been first
             connection.execute(migration)
-        connection.execute(f"pragma application_id = {APPLICATION_ID}; pragma user_version = {known}")
+        connection.execute(f"pragma application_id = {APPLICATION_ID}; pragma user_version = {len(migrations)}")
         connection.execute("commit")
     except BaseException:
         if connection.in_transaction:
