@@ -143,7 +143,11 @@ class GroupCommit:
         batch = [job for job in flight if not job.done]
         try:
             self._commit(batch)
-        except _FAILURES as error:  # what failed the transaction failed all who shared it; the rest is an interrupt
+        except Exception as error:
+            # What failed the transaction failed all who shared it. But for what a signal handler raised, which comes to
+            # the main thread alone: that is an interrupt, and none of theirs.
+            if not isinstance(error, _FAILURES) and threading.current_thread() is threading.main_thread():
+                raise
             for job in batch:
                 job.error = error
         elsewhere = False

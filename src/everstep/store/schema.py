@@ -116,7 +116,7 @@ def prepare(path: str, *, read_only: bool, patience: float = BUSY_SECONDS) -> ap
         try:
             _look_at_log(connection, path)
             lift(connection, path, read_only=read_only)
-        except BaseException:
+        except BaseException:  # an interrupt too: nobody else would close it
             connection.close()
             raise
     return connection
@@ -161,7 +161,7 @@ def _migrate(connection: apsw.Connection, path: str, migrations: tuple[str, ...]
             connection.execute(migration)
         connection.execute(f"pragma application_id = {APPLICATION_ID}; pragma user_version = {len(migrations)}")
         connection.execute("commit")
-    except BaseException:
+    except BaseException:  # an interrupt too: no transaction may stay open behind it
         if connection.in_transaction:
             connection.execute("rollback")
         raise

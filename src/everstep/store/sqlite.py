@@ -105,28 +105,37 @@ class SqliteStore:
             execute = connection.cursor().execute  # one for all: cheaper than one for each statement
             execute("begin immediate")
             for job in jobs:
-                work, job.error = job.work, None
-                try:
-                    if type(work) is Append and not guarded:
-                        job.result = writing.add_rows(connection, work, execute)
-                    else:
-                        with connection:  # a savepoint: what fails, fails alone
-                            job.result = work(connection) if callable(work) else writing.add_rows(connection, work)
-                except EverstepError as error:
-                    job.error = error
-                except _UNFIT as error:
-                    if not guarded:
-                        raise
-                    job.error = error
+                self._try(connection, execute, job, guarded=guarded)
             execute("commit")
         except _UNFIT:
             raise
         except apsw.Error as error:
             raise translate(error, self.where, self._patience) from error
         finally:
-            if connection.in_transaction:
-                connection.execute("rollback")
-            flock(self._lock_file, LOCK_UN)
+            try:
+                if connection.in_transaction:
+                    connection.execute("rollback")
+            except apsw.Error:
+                pass  # the disk fails here too: the next leader rolls it back first
+            finally:
+                flock(self._lock_file, LOCK_UN)
+
+    @staticmethod
+    def _try(connection: apsw.Connection, execute: Callable[..., object], job: Job, *, guarded: bool) -> None:
+        """Do the work of one job, or set why it could not be done."""
+        work, job.error = job.work, None
+        try:
+            if type(work) is Append and not guarded:
+                job.result = writing.add_rows(connection, work, execute)
+            else:
+                with connection:  # a savepoint: what fails, fails alone
+                    job.result = work(connection) if callable(work) else writing.add_rows(connection, work)
+        except EverstepError as error:
+            job.error = error
+        except _UNFIT as error:
+            if not guarded:
+                raise
+            job.error = error
 
     def _writing(self) -> apsw.Connection:
         self._check_open()

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Self, Unpack
 
 from everstep.codec.record import StepRecord
-from everstep.errors import RunNotFoundError
+from everstep.errors import RunNotFoundError, StoreError
 from everstep.model import (
     KIND_NUMBER,
     STATUS_NUMBER,
@@ -169,7 +169,7 @@ class Trail:
         """Steps whose values or errors hold all words, best first. "Quoted words" stand together; a star is any end."""
         _check_limit(limit)
         if not isinstance(self.store, Searches):
-            raise NotImplementedError(f"the store {self.store.where!r} cannot search")
+            raise StoreError(f"the store {self.store.where!r} cannot search. Read its steps, or keep them in SQLite.")
         reader = Reader(self.store, as_view=view)
         return [StepRecord(run, entry, reader.fetch, reader.decode) for run, entry in self.store.search(words, limit)]
 
@@ -193,7 +193,7 @@ class Trail:
 
     def _retaining(self) -> Retains:
         if not isinstance(self.store, Retains):
-            raise NotImplementedError(f"the store {self.store.where!r} cannot let go of history")
+            raise StoreError(f"the store {self.store.where!r} cannot let go of history. Keep it in SQLite to prune.")
         return self.store
 
     def close(self) -> None:
