@@ -1,9 +1,13 @@
 """Everstep keeps every step an AI agent takes, once and durably.
 
-trail = everstep.open("trail.db")
-with trail.record("r-1", workflow="research", inputs={"topic": "fusion"}) as run:
-    run.step("plan", output="three parts", output_to="plan")
-trail.state("r-1")
+@everstep.step
+def ask(question: str) -> str: ...
+
+@everstep.workflow
+def research(topic: str) -> str:
+    return ask(f"Tell me about {topic}")
+
+everstep.Runner(everstep.open("trail.db")).run(research, "fusion", id="r-1")
 """
 
 from __future__ import annotations
@@ -24,30 +28,64 @@ if TYPE_CHECKING:
     from everstep.model import Secret as Secret
     from everstep.model import Status as Status
     from everstep.policy.rules import Rule as Rule
+    from everstep.run.context import current as current
+    from everstep.run.log import NodeRecord as NodeRecord
+    from everstep.run.log import NodeStats as NodeStats
+    from everstep.run.log import RunLog as RunLog
+    from everstep.run.result import PauseInfo as PauseInfo
+    from everstep.run.result import RunResult as RunResult
+    from everstep.run.retry import Retry as Retry
+    from everstep.run.runner import AsyncRunner as AsyncRunner
+    from everstep.run.runner import Runner as Runner
+    from everstep.run.spawning import adopt_loop as adopt_loop
+    from everstep.run.spawning import submit as submit
+    from everstep.run.steps import step as step
+    from everstep.run.waiting import pause as pause
+    from everstep.run.waiting import sleep as sleep
+    from everstep.run.waiting import unordered as unordered
+    from everstep.run.workflows import workflow as workflow
+    from everstep.trail.events import Event as Event
     from everstep.trail.recorder import AsyncRecorder as AsyncRecorder
     from everstep.trail.recorder import Recorder as Recorder
-    from everstep.trail.trail import Trail as Trail
     from everstep.trail.trail import open as open  # noqa: A004 - everstep.open, as in io.open
+    from everstep.trail.trail import Trail as Trail
     from everstep.trail.twin import AsyncTrail as AsyncTrail
 
 _HOMES = {
     "AsyncRecorder": "everstep.trail.recorder",
+    "AsyncRunner": "everstep.run.runner",
     "AsyncTrail": "everstep.trail.twin",
     "Checkpoint": "everstep.model",
     "CheckpointKind": "everstep.model",
     "DamageWarning": "everstep.errors",
+    "Event": "everstep.trail.events",
     "EverstepError": "everstep.errors",
     "Kind": "everstep.model",
+    "NodeRecord": "everstep.run.log",
+    "NodeStats": "everstep.run.log",
+    "PauseInfo": "everstep.run.result",
     "Recorder": "everstep.trail.recorder",
     "Redacted": "everstep.model",
+    "Retry": "everstep.run.retry",
     "Rule": "everstep.policy.rules",
     "Run": "everstep.model",
+    "RunLog": "everstep.run.log",
+    "RunResult": "everstep.run.result",
+    "Runner": "everstep.run.runner",
     "Secret": "everstep.model",
     "Status": "everstep.model",
     "StepRecord": "everstep.codec.record",
     "Trail": "everstep.trail.trail",
+    "adopt_loop": "everstep.run.spawning",
+    "current": "everstep.run.context",
     "open": "everstep.trail.trail",
+    "pause": "everstep.run.waiting",
     "register": "everstep.codec.registry",
+    "sleep": "everstep.run.waiting",
+    "step": "everstep.run.steps",
+    "submit": "everstep.run.spawning",
+    "unordered": "everstep.run.waiting",
+    "workflow": "everstep.run.workflows",
 }
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - one list of names, not two
 

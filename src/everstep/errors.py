@@ -32,11 +32,27 @@ EverstepError
 │   ├── ConflictError             the run moved on underneath
 │   ├── PrunedError               retention removed what was asked for
 │   └── ErasedError               the payload was erased
+├── JournalError                code and record do not go together
+│   ├── DivergenceError           the code asks for another step than the record has
+│   ├── WorkflowDiffersError      the run belongs to another workflow
+│   ├── ConcurrentStepsError      two steps of one lane at the same time
+│   ├── UnknownLoopError          a step was awaited on an event loop that Everstep does not know
+│   ├── MutatedArgumentError      a step changed what it was given
+│   ├── UnknownOutcomeError       an external effect was begun, and nobody knows how it ended
+│   ├── RunStoppedError           the run is being stopped: no further step is taken
+│   └── RecordedError             stands for a recorded exception whose class is not known here
+├── StepTimeoutError            a step took longer than it may (a TimeoutError too)
+├── RunCancelledError           the run was cancelled
+├── PauseExpiredError           nobody answered in time
+├── NotWaitingError             the run does not wait for an answer
+├── QuestionError               a pause cannot be asked like this, or what is stored of it is no question
+├── AnswerError                 an answer is not what the question allows
 └── DamagedError                stored bytes are not what was written
     └── NewerFormatError          stored bytes in a later format
 
 DamageWarning (a UserWarning) tells of damage that does not stand in the way: commits lost from the log when a trail is
-opened, a keyframe that was passed over, a run left out of a list.
+opened, a keyframe that was passed over, a run left out of a list. HandlerWarning tells of a handler of events that
+failed; the run goes on.
 """
 
 from __future__ import annotations
@@ -366,3 +382,178 @@ class NewerFormatError(DamagedError):
 
 class DamageWarning(UserWarning):
     """Damage that does not stand in the way of what was asked; `trail.verify()` tells all of it."""
+
+
+class JournalError(EverstepError):
+    """Code and record do not go together."""
+
+
+class DivergenceError(JournalError):
+    """The code asks for another step than the record has. Nothing was executed and nothing was written."""
+
+    def __init__(
+        self,
+        cause: str,
+        *,
+        lane: str = "",
+        position: int = 0,
+        seq: int | None = None,
+        recorded: str | None = None,
+        requested: str | None = None,
+        skipped: tuple[str, ...] = (),
+    ) -> None:
+        self.cause = cause  # changed argument, removed or reordered, inserted or replaced, inserted, removed
+        self.lane, self.position, self.seq = lane, position, seq
+        self.recorded, self.requested, self.skipped = recorded, requested, skipped
+        self.run_id = ""
+        self.detail = ""
+        super().__init__(cause)
+
+    def __str__(self) -> str:
+        where = f"step {self.seq}" if self.seq is not None else f"position {self.position}"
+        lane = f" of lane {self.lane!r}" if self.lane else ""
+        said = f"the record has {self.recorded!r}" if self.recorded else "the record has no further step there"
+        asked = f"the code asks for {self.requested!r}" if self.requested else "the code did not ask for it"
+        skipped = f" (not asked for: {', '.join(self.skipped[:5])})" if self.skipped else ""
+        return (
+            f"run {self.run_id!r} diverged at {where}{lane}, {self.cause}: {said}, {asked}{skipped}.{self.detail} "
+            "Nothing was executed. Put the code back as it was, or fork the run before this step and go on from there."
+        )
+
+
+class WorkflowDiffersError(JournalError):
+    """The run was begun by another workflow."""
+
+    def __init__(self, run_id: str, recorded: str, given: str) -> None:
+        self.run_id, self.recorded, self.given = run_id, recorded, given
+        super().__init__(
+            f"run {run_id!r} is one of workflow {recorded!r}, not of {given!r}. Run it with {recorded!r} "
+            '(a renamed function keeps its name with @workflow(name="...")), or take another id.'
+        )
+
+
+class ConcurrentStepsError(JournalError):
+    """Two steps of one lane at the same time: the order they are recorded in would be chance."""
+
+    def __init__(self, name: str, other: str, lane: str) -> None:
+        self.name, self.other, self.lane = name, other, lane
+        super().__init__(
+            f"step {name!r} began while {other!r} was at work in the same lane ({lane or 'main'}): a thread or task was "
+            "started in a way that Everstep does not see. Start it with everstep.submit(pool, fn, ...), or call the "
+            "steps inside `with everstep.unordered():`."
+        )
+
+
+class UnknownLoopError(JournalError):
+    """A step was awaited on an event loop that Everstep does not know."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"step {name!r} was awaited on an event loop that was started inside the run (asyncio.run in a thread?), so "
+            "its tasks cannot be told apart. Call everstep.adopt_loop() first thing in that loop."
+        )
+
+
+class MutatedArgumentError(JournalError):
+    """A step changed what it was given: a resumed run, which does not run the step again, would not see the change."""
+
+    def __init__(self, name: str, parameter: str) -> None:
+        self.name, self.parameter = name, parameter
+        super().__init__(
+            f"step {name!r} changed its argument {parameter!r}. When the run is resumed the step is not run again, and "
+            f"the change would be missing. Return the changed value, or leave it out: @step(ignore=[{parameter!r}])."
+        )
+
+
+class UnknownOutcomeError(JournalError):
+    """An external effect was begun and nobody knows how it ended. It was not repeated."""
+
+    def __init__(self, run_id: str, name: str, seq: int) -> None:
+        self.run_id, self.name, self.seq = run_id, name, seq
+        super().__init__(
+            f"run {run_id!r} was interrupted inside the external step {name!r} (step {seq}): whether it took effect is "
+            "not known, and it was not repeated. Look there, then say what it gave: trail.answer(run_id, value), or "
+            'trail.answer(run_id, retry=True). @step(external=True, unknown="retry") repeats it with the same '
+            "idempotency key."
+        )
+
+
+class RunStoppedError(JournalError):
+    """The run is being stopped: no further step is taken on the way out."""
+
+    def __init__(self, run_id: str, name: str, why: str) -> None:
+        self.run_id, self.name, self.why = run_id, name, why
+        super().__init__(f"step {name!r} was not taken: run {run_id!r} {why}. It goes on when the run is resumed.")
+
+
+class RecordedError(JournalError):
+    """Stands for a recorded exception whose class is not known here. Its text is the recorded one."""
+
+    def __init__(self, type: str, message: str) -> None:  # noqa: A002 - the recorded error's field
+        self.type, self.message = type, message
+        super().__init__(message)
+
+
+class StepTimeoutError(EverstepError, TimeoutError):
+    """A step took longer than it may."""
+
+    def __init__(self, name: str, seconds: float) -> None:
+        self.name, self.seconds = name, seconds
+        super().__init__(f"step {name!r} took longer than {seconds:g} s. Give it more with @step(timeout=...).")
+
+
+class RunCancelledError(EverstepError):
+    """The run was cancelled."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"run {run_id!r} was cancelled. What it had done is kept; run it again to go on.")
+
+
+class PauseExpiredError(EverstepError):
+    """Nobody answered in time."""
+
+    def __init__(self, run_id: str, prompt: str, deadline: str) -> None:
+        self.run_id, self.prompt, self.deadline = run_id, prompt, deadline
+        super().__init__(f"nobody answered {prompt!r} of run {run_id!r} by {deadline}. Catch this to go on without.")
+
+
+class NotWaitingError(EverstepError):
+    """The run does not wait for this answer."""
+
+    def __init__(self, run_id: str, reason: str) -> None:
+        self.run_id, self.reason = run_id, reason
+        super().__init__(f"run {run_id!r} does not wait for this answer: {reason}.")
+
+
+class QuestionError(EverstepError):
+    """A question cannot be asked like this, or what is stored of one is no question."""
+
+    def __init__(self, prompt: str, reason: str, way_out: str) -> None:
+        self.prompt, self.reason = prompt, reason
+        super().__init__(f"{prompt!r:.120} cannot be asked: {reason}. {way_out}")
+
+
+class AnswerError(EverstepError):
+    """An answer is not what the question allows. The question still waits."""
+
+    def __init__(self, prompt: str, problem: str, allowed: str) -> None:
+        self.prompt, self.problem, self.allowed = prompt, problem, allowed
+        super().__init__(f"the answer to {prompt!r:.120} was not taken: {problem}. Give {allowed}.")
+
+
+class EscapedStepWarning(UserWarning):
+    """A step was called outside the run that is live in this process, so it was not recorded."""
+
+
+class CodeChangedWarning(UserWarning):
+    """A run is resumed by code that is not what began it."""
+
+
+class RedactedValueWarning(UserWarning):
+    """A resumed run goes on with a placeholder where a secret was."""
+
+
+class HandlerWarning(UserWarning):
+    """A handler of events failed. The run and the other handlers went on."""

@@ -24,6 +24,7 @@ NODE_TYPE, SERIES, METADATA, BLOBS = range(13, 17)
 _STRUCTURE = (ID, PARENT, LANE, INDEX, ATTEMPT, FLAGS, SUPERSTEP, CHILD)
 # Bits of FLAGS.
 EXTERNAL, CACHED, PARTIAL = 1, 2, 4
+AWAITED, OPEN = 8, 16  # its outcome was awaited; tasks that it spawned were still at work when it ended
 # Where things stand in the payload.
 INPUTS, OUTPUT, OPS, ERROR, PAUSE = range(5)
 
@@ -191,7 +192,7 @@ class StepRecord:
     @property
     def error(self) -> StepError | None:
         kept = self._heavy(ERROR)
-        return None if kept is None else StepError(*kept)
+        return None if kept is None else StepError(*kept[:3])  # what follows is for raising it again
 
     @property
     def pause(self) -> Any:

@@ -106,6 +106,7 @@ class RunRow(NamedTuple):
     tags: dict[str, str]
     errors: int  # how many of its own rows failed
     generation: int  # of the pieces that keyframes share, see Claim
+    request: str | None = None  # what its owner is asked to do
 
 
 # What is told how a write went: with the error it failed with, or else with what `append` would have given.
@@ -153,10 +154,22 @@ class Store(Protocol):
     def renew(self, claim: Claim, lease: float = LEASE_SECONDS) -> None:
         """Own it for longer; a lease of 0 gives it up. Raises StaleWriterError when another has claimed it."""
 
+    def request(self, run_id: str, word: str) -> None:
+        """Leave a word for whoever owns the run, who finds it in its row; the next claim, or the run's end, clears it.
+
+        Raises RunNotFoundError.
+        """
+
     def append(self, append: Append) -> bool:
         """Add rows; durable on return. Raises ConflictError, StaleWriterError; the same rows again change nothing.
 
         False when the rows were kept but the keyframe was not, because the claim's generation has passed.
+        """
+
+    def post(self, append: Append, settled: Settled | None = None) -> Callable[[], bool]:
+        """Take the rows in now, behind those taken in before; calling what it gives waits for them, as `append` does.
+
+        With `settled`, which is told how it went on any thread, nobody needs to call it.
         """
 
     def submit(

@@ -71,6 +71,19 @@ class GroupCommit:
         """Do the work and give its result. It is durable on return."""
         job = Job(work)
         self._enqueue(job)
+        return self.finish(job)
+
+    def post(self, work: Any, settled: Callable[[Exception | None, Any], None] | None = None) -> Job:
+        """Take the work in now, in order; `finish` waits for it. With `settled`, nobody needs to: a thread does it."""
+        job = Job(work)
+        job.settled = settled
+        self._enqueue(job)
+        if settled is not None:
+            self._wake_helper()
+        return job
+
+    def finish(self, job: Job) -> Any:
+        """The result of posted work. It is durable on return."""
         while not job.done:
             # `with` on a plain lock cannot be interrupted between taking it and being bound to release it.
             if not self._lead.locked():
@@ -155,7 +168,7 @@ class GroupCommit:
             job.done = True
             if job.bell is not None:
                 job.bell.put(None)
-            elsewhere = elsewhere or job.loop is not None
+            elsewhere = elsewhere or job.settled is not None or job.loop is not None
         if elsewhere:
             self._deliver(flight)
         flight.clear()
@@ -168,7 +181,7 @@ class GroupCommit:
             return
         if first.bell is not None:
             first.bell.put(None)
-        elif first.loop is not None:
+        elif first.loop is not None or first.settled is not None:
             self._wake_helper()
 
     @staticmethod
@@ -186,6 +199,8 @@ class GroupCommit:
         for job in batch:
             if job.loop is not None:
                 by_loop.setdefault(job.loop, []).append(job)
+            elif job.settled is not None:
+                job.settled(job.error, job.result)
         for loop, jobs in by_loop.items():
             with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits there any more
                 loop.call_soon_threadsafe(_settle, jobs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 
@@ -44,6 +44,7 @@ class _Run:
     epoch: int = 1
     base: int = 0
     ended: int | None = None
+    request: str | None = None
     keyframes: dict[int, Keyframe] = field(default_factory=dict)
     arrived: dict[int, int] = field(default_factory=dict)  # its own rows, by seq: which of all rows they were
 
@@ -115,7 +116,7 @@ class MemoryStore:
                 raise OwnedError(run_id, run.owner, run.lease - now)
             if run.owner != owner:
                 run.epoch += 1
-            run.owner, run.lease = owner, now + lease
+            run.owner, run.lease, run.request = owner, now + lease, None
             return self._claim_of(run, owner, lease)
 
     def renew(self, claim: Claim, lease: float = LEASE_SECONDS) -> None:
@@ -126,10 +127,31 @@ class MemoryStore:
                 raise StaleWriterError(claim.run_id, claim.epoch, run.epoch)
             run.owner, run.lease = (claim.owner if lease > 0 else None), time.time() + lease
 
+    def request(self, run_id: str, word: str) -> None:
+        with self._lock:
+            self._check_open()
+            self._find(run_id).request = word
+
     def append(self, append: Append) -> bool:
         with self._lock:
             self._check_open()
             return self._append(append)
+
+    def post(self, append: Append, settled: Settled | None = None) -> Callable[[], bool]:
+        kept, failure = False, None
+        try:
+            kept = self.append(append)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the waiter gets it
+            failure = error
+        if settled is not None:
+            settled(failure, kept)
+
+        def wait() -> bool:
+            if failure is not None:
+                raise failure
+            return kept
+
+        return wait
 
     def submit(
         self, append: Append, loop: asyncio.AbstractEventLoop, settled: Settled | None = None
@@ -163,7 +185,8 @@ class MemoryStore:
         if append.status is not None:
             run.status = append.status
             run.ended = last.started + last.duration if STATUSES[append.status] in FINISHED else None
-            run.owner = run.owner if run.ended is None else None
+            if run.ended is not None:
+                run.owner = run.request = None
         if append.keyframe is None:
             return True
         if claim.generation != self._generation:
@@ -320,7 +343,7 @@ class MemoryStore:
         return RunRow(
             run.key, new.id, run.root, new.workflow, run.status, run.owner, run.lease, run.epoch, run.seq, run.hash,
             run.base, new.created, run.ended, new.parent, forked_from, fork_seq, new.retry_of, new.retry_index,
-            dict(new.tags), errors, self._generation,
+            dict(new.tags), errors, self._generation, run.request,
         )  # fmt: skip
 
 

@@ -21,10 +21,10 @@ COLUMNS = ", ".join([
     "fork_seq, retry_of, retry_index, tags",
     f"({_FAILED_ROWS} and seq >= run.base)",
     "(select value from fact where name = 'generation')",
-    "fork_key, fork_row, swept, head, seal",
+    "request, fork_key, fork_row, swept, head, seal",
 ])  # fmt: skip
 _ID, _LEASE, _SEQ, _HASH, _TAGS = 1, 6, 8, 9, 18
-_ERRORS, _GENERATION, _FORK_KEY, _FORK_ROW, _SWEPT, _HEAD, _SEAL = range(19, 26)
+_ERRORS, _GENERATION, _REQUEST, _FORK_KEY, _FORK_ROW, _SWEPT, _HEAD, _SEAL = range(19, 27)
 # Not under the seal: what every append moves (the step row itself vouches for it), and what is counted.
 _MOVING = frozenset({_LEASE, _SEQ, _HASH, _ERRORS, _GENERATION, _SWEPT, _HEAD, _SEAL})
 _MOVING_TYPES = (float, int, bytes, int)
@@ -48,7 +48,7 @@ class StoredRun:
         if seal_of(columns) != columns[_SEAL] or moving != _MOVING_TYPES:
             raise DamagedError("the run's own row was changed", run_id=str(columns[_ID]))
         tags = ormsgpack.unpackb(columns[_TAGS])
-        self.row = RunRow._make((*columns[:_TAGS], tags, columns[_ERRORS], columns[_GENERATION]))
+        self.row = RunRow._make((*columns[:_TAGS], tags, *columns[_ERRORS : _REQUEST + 1]))
         self.fork_key: int | None = columns[_FORK_KEY]
         self.fork_row: int | None = columns[_FORK_ROW]
         self.swept: int = columns[_SWEPT]

@@ -44,7 +44,7 @@ create table run(
   head integer, seq integer not null, hash blob not null, base integer not null,
   created integer not null, ended integer, parent text, fork_key integer, fork_row integer,
   forked_from text, fork_seq integer, swept integer not null,
-  retry_of text, retry_index integer, tags blob not null, seal blob not null);
+  retry_of text, retry_index integer, tags blob not null, request text, seal blob not null);
 create index run_status on run(status, key);
 create index run_workflow on run(workflow, key);
 create index run_parent on run(parent, key) where parent is not null;

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import TypeVar
 
 import apsw
@@ -67,11 +68,19 @@ class SqliteStore:
     def renew(self, claim: Claim, lease: float = LEASE_SECONDS) -> None:
         self._write(lambda connection: writing.renew_run(connection, claim, lease))
 
+    def request(self, run_id: str, word: str) -> None:
+        self._write(lambda connection: writing.leave_word(connection, run_id, word))
+
     def append(self, append: Append) -> bool:
         if self.read_only:
             raise ReadOnlyError(self.where)
         kept: bool = self._group.do(append)
         return kept
+
+    def post(self, append: Append, settled: Settled | None = None) -> Callable[[], bool]:
+        if self.read_only:
+            raise ReadOnlyError(self.where)
+        return partial(self._group.finish, self._group.post(append, settled))
 
     def submit(
         self, append: Append, loop: asyncio.AbstractEventLoop, settled: Settled | None = None

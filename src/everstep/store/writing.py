@@ -79,7 +79,7 @@ def _set_status(connection: apsw.Connection, key: int, status: int, last: Entry)
     ended = last.started + last.duration if STATUSES[status] in FINISHED else None
     connection.execute("update run set status = ?, ended = ? where key = ?", (status, ended, key))
     if ended is not None:
-        connection.execute("update run set owner = null where key = ?", (key,))
+        connection.execute("update run set owner = null, request = null where key = ?", (key,))
     rows.reseal(connection, key)
 
 
@@ -151,10 +151,18 @@ def claim_run(connection: apsw.Connection, run_id: str, owner: str, lease: float
     if run.owner != owner:  # the same owner asking again keeps its epoch
         epoch += 1
     connection.execute(
-        "update run set owner = ?, lease = ?, epoch = ? where key = ?", (owner, now + lease, epoch, run.key)
+        "update run set owner = ?, lease = ?, epoch = ?, request = null where key = ?",
+        (owner, now + lease, epoch, run.key),
     )
     rows.reseal(connection, run.key)
     return Claim(run_id, owner, epoch, run.seq, run.hash, run.key, retention.generation(connection), lease)
+
+
+def leave_word(connection: apsw.Connection, run_id: str, word: str) -> None:
+    """Leave a word for the owner of a run."""
+    key = rows.find_run(connection, run_id).row.key
+    connection.execute("update run set request = ? where key = ?", (word, key))
+    rows.reseal(connection, key)
 
 
 def renew_run(connection: apsw.Connection, claim: Claim, lease: float) -> None:

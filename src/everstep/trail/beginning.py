@@ -90,16 +90,29 @@ def _continue(store: Store, gate: Gate, run: RunRow, inputs: Any, lease: float) 
     status = STATUSES[run.status]
     if status is Status.COMPLETED:
         raise RunFinishedError(run.id, status)
-    if inputs is not None and run.base == 0:
-        first = store.entries(run.id, 0, 0)[0]
-        kept = [None] if is_erased(first) else read_payload(first, Reader(store).fetch)[INPUTS : INPUTS + 1] or [None]
-        if not is_erased(first) and _in_order(kept) != _in_order(view(gate.gate([inputs]))):
-            raise InputsDifferError(run.id)
+    check_inputs(store, gate, run, inputs)
+    give_up_for_dead(store, run)
+    claim = store.claim(run.id, new_owner(), lease)
+    return Scribe(store, gate, claim, source=run.id, reopens=status is not Status.ACTIVE)
+
+
+def check_inputs(store: Store, gate: Gate, run: RunRow, inputs: Any) -> None:
+    """Raise InputsDifferError if the run began with other inputs than these; None, or a pruned beginning, fits all."""
+    if inputs is None or run.base > 0:
+        return
+    first = store.entries(run.id, 0, 0)[0]
+    if is_erased(first):
+        return
+    kept = read_payload(first, Reader(store).fetch)[INPUTS : INPUTS + 1] or [None]
+    if _in_order(kept) != _in_order(view(gate.gate([inputs]))):
+        raise InputsDifferError(run.id)
+
+
+def give_up_for_dead(store: Store, run: RunRow) -> None:
+    """End the lease of an owner that is a process of this machine and has ended."""
     if run.owner is not None and is_gone(run.owner):
         with suppress(StaleWriterError):  # another was quicker
             store.renew(Claim(run.id, run.owner, run.epoch, run.seq, run.hash, run.key, run.generation), 0)
-    claim = store.claim(run.id, new_owner(), lease)
-    return Scribe(store, gate, claim, source=run.id, reopens=status is not Status.ACTIVE)
 
 
 def _in_order(value: Any) -> bytes:

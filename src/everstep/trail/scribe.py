@@ -18,8 +18,8 @@ from everstep.codec.chain import Entry
 from everstep.codec.delta import APPEND, DELETE, SET, Differ
 from everstep.codec.keyframe import StateTree, thaw
 from everstep.codec.record import StepRecord, read_ops, trimmed
-from everstep.codec.values import view
-from everstep.errors import ForkedError, StaleWriterError, StateError, UnstorableError
+from everstep.codec.values import encode, view
+from everstep.errors import EverstepError, ForkedError, StaleWriterError, StateError, UnstorableError
 from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, CheckpointKind, Kind, Secret, Status, StepError
 from everstep.policy.redaction import Gate
 from everstep.store.base import Append, Claim, Keyframe, Store
@@ -49,12 +49,17 @@ class Scribe:
         self._shadow: _Shadow | None = _Shadow(StateTree(self.fetch)) if source is None else None
         self._differ: Differ | None = None
         self._lost = False
+        self._outdated = False
         self._process = os.getpid()  # a fork of it has the same right, and may not use it
         self._reopens = reopens  # the run had ended: its next step makes it active again
 
     def step(self, name: str, **detail: Unpack[Detail]) -> Append:
         """The row of a step."""
         return self._step(name, (), None, **detail)
+
+    def row(self, name: str, run_status: Status | None = None, **detail: Any) -> Append:
+        """The row of a workflow's step, which says more than a recorder does; with the run's status, if it changes."""
+        return self._step(name, (), run_status, **detail)
 
     def _step(
         self,
@@ -63,6 +68,8 @@ class Scribe:
         run_status: Status | None,
         /,
         *,
+        gated_inputs: bytes | None = None,  # the inputs, as the gate let them through already
+        flags: int = 0,
         inputs: Any = None,
         output: Any = None,
         output_to: str | None = None,
@@ -98,7 +105,7 @@ class Scribe:
     ) -> Append:
         if self._process != os.getpid():
             raise ForkedError(self.claim.run_id)
-        if self._lost:
+        if self._lost or self._outdated:
             self._catch_up()
         changes = operations(output, output_to, append_to, set, append, delete, splice)
         if changes:
@@ -114,7 +121,7 @@ class Scribe:
         if error is not None:
             kept_error = _describe(error)
             number = _FAILED if number == _COMPLETED else number
-        flags = (
+        flags |= (
             (record.EXTERNAL if external else 0) | (record.CACHED if cached else 0) | (record.PARTIAL if partial else 0)
         )
         seq = self.claim.seq + 1
@@ -128,10 +135,17 @@ class Scribe:
         stored = text(self.gate, "name", name)
         columns = (seq, _STEP if kind is Kind.STEP else KIND_NUMBER[Kind(kind)], number, stored, when, duration)
         payload = [inputs, output, changes or None, kept_error, pause]
-        return self._draft(columns, meta, payload, None if run_status is None else STATUS_NUMBER[run_status])
+        return self._draft(
+            columns, meta, payload, gated_inputs, None if run_status is None else STATUS_NUMBER[run_status]
+        )
 
     def _draft(
-        self, columns: tuple[int, int, int, str, int, int], meta: list[Any], payload: list[Any], run_status: int | None
+        self,
+        columns: tuple[int, int, int, str, int, int],
+        meta: list[Any],
+        payload: list[Any],
+        gated_inputs: bytes | None,
+        run_status: int | None,
     ) -> Append:
         """Seal a row onto the chain. Raises, with nothing changed, when a value or an operation does not fit."""
         gate, claim, ops = self.gate, self.claim, payload[record.OPS]
@@ -147,6 +161,8 @@ class Scribe:
             light, body = gate.both(trimmed(meta), trimmed(payload))
         except UnstorableError as refused:
             raise self._named(refused, meta, ops or []) from None
+        if gated_inputs is not None:
+            body = _with_inputs(gated_inputs, body)
         blobs: dict[bytes, bytes] = {}
         if len(body) >= BLOB_SIZE:
             body, blobs = outline(body)
@@ -178,7 +194,7 @@ class Scribe:
 
     def save(self, state: Mapping[str, Any], name: str, **about: Unpack[About]) -> Append:
         """A step that makes `state` the whole state: what changed is found here."""
-        if self._lost:
+        if self._lost or self._outdated:
             self._catch_up()
         if self._differ is None:
             self._differ = Differ(self._read_state() if self.claim.seq >= 0 else None)
@@ -205,11 +221,12 @@ class Scribe:
 
     def settled(self, append: Append, *, kept: bool) -> None:
         """The row is durable; `kept` tells whether its keyframe is too."""
-        self._in_flight.pop(append.entries[-1].seq, None)
+        for entry in append.entries:
+            self._in_flight.pop(entry.seq, None)
         if append.keyframe is not None:
             for piece in append.keyframe.blobs:
                 self._on_their_way.pop(piece, None)
-            self._lost = self._lost or not kept  # retention went on meanwhile: look again before the next draft
+            self._outdated = self._outdated or not kept  # retention removed pieces meanwhile: look again which
 
     def record(self, append: Append) -> StepRecord:
         """What was written, as people see it."""
@@ -217,7 +234,7 @@ class Scribe:
 
     def prepare(self) -> None:
         """Read what the next draft needs, if it is not known: for callers that must not wait for the disk then."""
-        if self._lost:
+        if self._lost or self._outdated:
             self._catch_up()
         if self._shadow is None:
             self._shadow = self._read_shadow()
@@ -235,11 +252,14 @@ class Scribe:
         claim, run = self.claim, self.store.run(self.claim.run_id)
         if run.epoch != claim.epoch:
             raise StaleWriterError(claim.run_id, claim.epoch, run.epoch)
-        self.claim = claim._replace(seq=run.seq, hash=run.hash, generation=run.generation)
+        if self._lost:
+            self.claim = claim._replace(seq=run.seq, hash=run.hash, generation=run.generation)
+            self._in_flight.clear()
+        else:  # rows that are on their way still fit
+            self.claim = claim._replace(generation=run.generation)
         self._shadow = self._differ = None
-        self._in_flight.clear()
         self._on_their_way.clear()
-        self._lost = False
+        self._lost = self._outdated = False
 
     def _keyframe(self, shadow: _Shadow, entry: Entry) -> Keyframe | None:
         try:
@@ -322,6 +342,11 @@ class _Shadow:
         return self._tree.freeze()
 
 
+def _with_inputs(inputs: bytes, body: bytes) -> bytes:
+    """A payload with its inputs, encoded already, in the place that was left empty for them (a nil, or nothing)."""
+    return b"".join((body[:1], inputs, body[2:])) if len(body) > 1 else b"\x91" + inputs
+
+
 def _describe(error: BaseException | StepError) -> list[Any]:
     if isinstance(error, StepError):
         return trimmed([error.type, error.message, error.traceback])
@@ -332,7 +357,19 @@ def _describe(error: BaseException | StepError) -> list[Any]:
         trace = "".join(traceback.format_exception(error)) if error.__traceback__ is not None else None
     except Exception as another:  # noqa: BLE001 - whatever an exception's own code does, its step is recorded
         message, trace = f"(its text could not be had: {type(another).__name__})", None
-    return trimmed([type(error).__qualname__, _whole(message), None if trace is None else _whole(trace)])
+    kind = type(error)
+    return trimmed([
+        kind.__qualname__, _whole(message), None if trace is None else _whole(trace), _origin(kind.__module__, error.args)
+    ])  # fmt: skip
+
+
+def _origin(module: str, args: tuple[Any, ...]) -> list[Any] | None:
+    """What it takes to raise the exception again, if that can be stored."""
+    try:
+        encode(list(args))
+    except (EverstepError, RecursionError):
+        return None
+    return [module, list(args)]
 
 
 def _whole(text: str) -> str:

@@ -25,11 +25,12 @@ from everstep.model import (
 from everstep.policy.redaction import Gate
 from everstep.policy.rules import Rule
 from everstep.store.base import ANY, Counts, Retains, RunQuery, RunRow, Searches, Store
-from everstep.trail import retention
+from everstep.trail import answers, retention
 from everstep.trail.beginning import Beginning, Forking, begin, fork, gated_tags
 from everstep.trail.check import Report, verify
 from everstep.trail.compare import Change, changes
 from everstep.trail.detail import text
+from everstep.trail.events import Events
 from everstep.trail.opening import open_store
 from everstep.trail.reading import Reader
 from everstep.trail.recorder import Recorder
@@ -54,6 +55,8 @@ class Trail:
     def __init__(self, store: Store, *, redact: Iterable[Rule] = ()) -> None:
         self.store = store
         self.gate = Gate(extra=tuple(redact))
+        self.events = Events()
+        self.on = self.events.on
 
     # Recording.
 
@@ -65,6 +68,24 @@ class Trail:
         began with.
         """
         return Recorder(begin(self.store, self.gate, run_id, **detail))
+
+    def answer(self, run_id: str, value: Any = None, *, pause: int | None = None, retry: bool = False) -> None:
+        """Answer what a paused run, or a child of it, waits for. Run it again to go on. An answer counts once.
+
+        `pause` says which question, where there are several. For an external effect whose outcome is not known the
+        value is what it gave, or `retry` has it tried again. Raises NotWaitingError, AnswerError.
+        """
+        row = self.store.run(self._id(run_id))
+        while STATUSES[row.status] is Status.PAUSED and not answers.waiting(self, row):
+            child = self.runs(status=Status.PAUSED, parent=row.id, limit=1)
+            if not child:
+                break
+            row = self.store.run(child[0].id)
+        answers.answer(self, row, value, pause, retry=retry)
+
+    def cancel(self, run_id: str) -> None:
+        """End a run. Whoever works on it is asked to: steps at work are finished and kept, no further one is taken."""
+        answers.cancel(self, self.store.run(self._id(run_id)))
 
     def fork(self, run_id: str, at: int | None = None, **detail: Unpack[Forking]) -> Recorder:
         """A new run that shares this one's steps up to `at` and goes on from there. The parent is untouched."""

@@ -1,0 +1,44 @@
+"""How a command ends: the exit codes, and which error gives which."""
+
+from __future__ import annotations
+
+from everstep import errors
+
+OK, ERROR, USAGE, NOT_FOUND, DIFFERENT, CONFLICT, DAMAGED, WAITING, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 7, 130
+
+# The first that fits counts.
+_CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (errors.RunNotFoundError, NOT_FOUND),
+    (errors.StepNotFoundError, NOT_FOUND),
+    (errors.PrunedError, NOT_FOUND),
+    (errors.ErasedError, NOT_FOUND),
+    (errors.DivergenceError, DIFFERENT),
+    (errors.WorkflowDiffersError, DIFFERENT),
+    (errors.OwnedError, CONFLICT),
+    (errors.StaleWriterError, CONFLICT),
+    (errors.ConflictError, CONFLICT),
+    (errors.RunExistsError, CONFLICT),
+    (errors.RunFinishedError, CONFLICT),
+    (errors.NotWaitingError, CONFLICT),
+    (errors.LockedError, CONFLICT),
+    (errors.DamagedError, DAMAGED),
+    (errors.UnknownOutcomeError, WAITING),
+)
+# What the library calls by its Python names, in the words of this command line.
+_WORDS = {
+    "trail.runs() lists what there is": "`everstep runs` lists what there is",
+    "Run `trail.verify()`": "Run `everstep verify`",
+}
+
+
+def code_of(error: BaseException) -> int:
+    """The exit code of an error."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), ERROR)
+
+
+def words_of(error: BaseException) -> str:
+    """What an error says, to somebody at a command line."""
+    text = str(error) or type(error).__name__
+    for python, here in _WORDS.items():
+        text = text.replace(python, here)
+    return text

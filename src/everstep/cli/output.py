@@ -1,0 +1,106 @@
+"""Where a command's words go: data to stdout, talk to stderr; in colour and cut to the window when a person looks."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from everstep.cli.plain import VERSION
+from everstep.cli.text import safe
+
+GAP = "  "
+
+
+class Cell(NamedTuple):
+    """A text with a style, which only a terminal shows."""
+
+    text: str
+    style: str = ""
+
+
+class Column(NamedTuple):
+    """A column of a table. Numbers stand to the right."""
+
+    title: str
+    right: bool = False
+
+
+Row = Sequence[Cell | str]
+
+
+class Output:
+    """The two streams of one command."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self.person = not as_json and sys.stdout is not None and sys.stdout.isatty()
+        # Loaded only for a person: it costs a third of the time to the first line.
+        self._terminal: Any = import_module("everstep.cli.terminal").Terminal() if self.person else None
+
+    @property
+    def unicode(self) -> bool:
+        """Whether the stream can print more than ASCII."""
+        return (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
+
+    def data(self, **parts: Any) -> None:
+        """Print the one object of a command with --json. Its keys are in every answer of this version."""
+        # ASCII: no stored character can reach a terminal, and no encoding of the stream can be in the way.
+        sys.stdout.write(json.dumps({"everstep": VERSION, **parts}, ensure_ascii=True, allow_nan=False) + "\n")
+
+    def table(self, columns: Sequence[Column], rows: Iterable[Row]) -> None:
+        """Print rows under titles; for a program, whole and aligned, two spaces or more between columns."""
+        lines = [[_cell(cell) for cell in row] for row in rows]
+        if self._terminal is not None:
+            self._terminal.table(columns, lines)
+            return
+        lines.insert(0, [Cell(column.title) for column in columns])
+        widths = [max(len(line[at].text) for line in lines) for at in range(len(columns))]
+        for line in lines:
+            texts = [
+                cell.text.rjust(width) if column.right else cell.text.ljust(width)
+                for cell, column, width in zip(line, columns, widths, strict=True)
+            ]
+            sys.stdout.write(GAP.join(texts).rstrip() + "\n")
+
+    def fields(self, pairs: Iterable[tuple[str, Cell | str]]) -> None:
+        """Print names and what belongs to them, one line each."""
+        lines = [(name, _cell(cell)) for name, cell in pairs]
+        if self._terminal is not None:
+            self._terminal.fields(lines)
+            return
+        width = max((len(name) for name, _ in lines), default=0)
+        for name, cell in lines:
+            sys.stdout.write(f"{name.ljust(width)}{GAP}{cell.text}".rstrip() + "\n")
+
+    def line(self, *cells: Cell | str) -> None:
+        """Print one line; without cells, an empty one."""
+        made = [_cell(cell) for cell in cells]
+        if self._terminal is not None:
+            self._terminal.line(made)
+        else:
+            sys.stdout.write(GAP.join(cell.text for cell in made).rstrip() + "\n")
+
+    def talk(self, text: str) -> None:
+        """Say something that is no data."""
+        talk(text)
+
+    def busy(self, text: str) -> AbstractContextManager[object]:
+        """While a block takes its time, tell a person so."""
+        return nullcontext() if self._terminal is None else self._terminal.busy(text)
+
+
+def talk(text: str) -> None:
+    """Say something on stderr, behind what stdout has so far."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    if sys.stderr is not None:
+        sys.stderr.write("\n".join(safe(line) for line in text.split("\n")) + "\n")
+        sys.stderr.flush()
+
+
+def _cell(cell: Cell | str) -> Cell:
+    return Cell(safe(cell)) if isinstance(cell, str) else Cell(safe(cell.text), cell.style)

@@ -1,0 +1,198 @@
+"""The commands that list: runs, steps, checkpoints, search."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from everstep.cli import plain
+from everstep.cli.output import Cell, Column
+from everstep.cli.session import Session, is_interrupted, options, paged, position, run_ids, session
+from everstep.cli.style import result_of, status_cell, tags_text
+from everstep.cli.text import ago, brief, duration, stamp
+from everstep.codec.record import StepRecord
+from everstep.model import Checkpoint, CheckpointKind, Run, Status
+from everstep.trail.trail import Trail
+
+WIDE = 200  # characters that a value may take in a list
+
+
+def _tags(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    for name, sign, _value in pairs:
+        if not name or not sign:
+            raise click.BadParameter("give NAME=VALUE.")
+    return {name: value for name, _sign, value in pairs}
+
+
+def _since(_: click.Context, __: click.Parameter, given: datetime | None) -> datetime | None:
+    return None if given is None else given if given.tzinfo is not None else given.replace(tzinfo=UTC)
+
+
+tag_option = click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=_tags, help="With this tag.")
+
+
+@click.command()
+@click.option("--status", type=click.Choice([str(word) for word in Status]), help="That stand like this.")
+@click.option("--workflow", metavar="NAME", help="Of this workflow.")
+@tag_option
+@click.option(
+    "--since",
+    type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%d %H:%M:%S"]),
+    callback=_since,
+    help="Begun then or later, in UTC.",
+)
+@paged(50)
+@options
+def runs(
+    status: str | None,
+    workflow: str | None,
+    tags: dict[str, str],
+    since: datetime | None,
+    limit: int,
+    cursor: str | None,
+) -> None:
+    """List runs, newest first."""
+    here = session()
+    trail = here.open()
+    position(cursor)
+    found = trail.runs(status=status, workflow=workflow, tags=tags, since=since, limit=limit, cursor=cursor)
+    rows = [(run, is_interrupted(trail, run)) for run in found]
+    if here.output.as_json:
+        listed = [plain.run(run, interrupted=interrupted) for run, interrupted in rows]
+        here.output.data(runs=listed, cursor=found.cursor)
+        return
+    columns = ["run", "workflow", "status", "started", "took", "entries", "errors", "tags"]
+    here.output.table(
+        [Column(title, right=title in {"entries", "errors", "took"}) for title in columns],
+        [_run_row(here, run, interrupted=interrupted) for run, interrupted in rows],
+    )
+    _ending(here, "run", len(rows), found.cursor)
+
+
+def _run_row(here: Session, run: Run, *, interrupted: bool) -> list[Cell | str]:
+    return [
+        Cell(run.id, "bold"),
+        run.workflow or "-",
+        status_cell("interrupted" if interrupted else str(run.status)),
+        ago(run.created_at) if here.output.person else stamp(run.created_at),
+        duration(run.duration_ms),
+        str(run.step_count),
+        Cell(str(run.error_count), "red" if run.error_count else ""),
+        Cell(tags_text(run.tags), "dim"),
+    ]
+
+
+def _ending(here: Session, what: str, count: int, cursor: str | None, *words: str) -> None:
+    """Say that there is nothing, or how to see more."""
+    if count == 0:
+        here.output.talk(f"no {what} there.")
+    elif cursor is not None:
+        context = click.get_current_context()
+        here.output.talk(f"more: {here.command(context.info_name, *words, '--cursor', cursor)}")
+
+
+@click.command()
+@click.argument("run", shell_complete=run_ids)
+@paged(100)
+@options
+def steps(run: str, limit: int, cursor: str | None) -> None:
+    """List the steps of a run as they were recorded, every entry of the log."""
+    here = session()
+    trail = here.open()
+    found = trail.run(run)
+    first = max(position(cursor), found.oldest)
+    last = min(first + limit - 1, found.head)
+    rows = trail.steps(run, first, last, view=True)
+    following = str(last + 1) if last < found.head else None
+    if here.output.as_json:
+        here.output.data(steps=[plain.step(row) for row in rows], cursor=following)
+        return
+    columns = ["seq", "kind", "status", "step", "lane", "started", "took", "result"]
+    here.output.table(
+        [Column(title, right=title in {"seq", "took"}) for title in columns], [_step_row(row) for row in rows]
+    )
+    _ending(here, "step", len(rows), following, run)
+
+
+def _step_row(row: StepRecord) -> list[Cell | str]:
+    return [
+        Cell(str(row.seq), "dim"),
+        str(row.kind),
+        status_cell(str(row.status)),
+        Cell(row.name, "bold"),
+        row.lane or "-",
+        stamp(row.started_at),
+        duration(row.duration_ms or None),
+        result_of(row, WIDE),
+    ]
+
+
+@click.command()
+@click.argument("run", required=False, shell_complete=run_ids)
+@click.option("--kind", type=click.Choice([str(word) for word in CheckpointKind]), help="Made for this reason.")
+@tag_option
+@paged(50)
+@options
+def checkpoints(run: str | None, kind: str | None, tags: dict[str, str], limit: int, cursor: str | None) -> None:
+    """List named points, newest first, of one run or of all."""
+    here = session()
+    trail, first = here.open(), position(cursor)
+    found = _checkpoints(trail, run, kind, tags, first + limit + 1)
+    page, following = found[first : first + limit], str(first + limit) if len(found) > first + limit else None
+    if here.output.as_json:
+        here.output.data(checkpoints=[plain.checkpoint(point) for point in page], cursor=following)
+        return
+    here.output.table(
+        [Column(title) for title in ("checkpoint", "name", "kind", "made", "metadata")],
+        [
+            [
+                Cell(point.id, "bold"), point.name, str(point.kind),
+                ago(point.created_at) if here.output.person else stamp(point.created_at),
+                brief(point.metadata, WIDE) if point.metadata else "-",
+            ]
+            for point in page
+        ],
+    )  # fmt: skip
+    _ending(here, "checkpoint", len(page), following, *([run] if run is not None else []))
+
+
+def _checkpoints(trail: Trail, run: str | None, kind: str | None, tags: dict[str, str], limit: int) -> list[Checkpoint]:
+    if not tags:
+        return trail.checkpoints(run, kind=kind, limit=limit)
+    cursor, found = None, list[Checkpoint]()
+    while True:
+        page = trail.runs(tags=tags, limit=1_000, cursor=cursor)
+        for one in page:
+            if run in {None, one.id} and one.head >= 0:
+                found += trail.checkpoints(one.id, kind=kind, limit=limit)
+        cursor = page.cursor
+        if cursor is None:
+            break
+    return sorted(found, key=lambda point: point.created_at, reverse=True)[:limit]
+
+
+@click.command()
+@click.argument("words", nargs=-1, required=True)
+@paged(20)
+@options
+def search(words: tuple[str, ...], limit: int, cursor: str | None) -> None:
+    """Find steps that hold all the WORDS, best first. "Quoted words" stand together; a star is any end."""
+    here = session()
+    trail, first = here.open(), position(cursor)
+    text = " ".join(f'"{word}"' if " " in word else word for word in words)
+    with here.output.busy("reading the words of this trail"):
+        found = trail.search(text, limit=first + limit + 1)
+    page, following = found[first : first + limit], str(first + limit) if len(found) > first + limit else None
+    if here.output.as_json:
+        here.output.data(search=[plain.step(row) for row in page], cursor=following)
+        return
+    here.output.table([Column(title) for title in ("step", "name", "status", "result")], [_hit(row) for row in page])
+    _ending(here, "step with these words", len(page), following, *words)
+
+
+def _hit(row: StepRecord) -> list[Cell | str]:
+    found: Any = result_of(row, WIDE)
+    return [Cell(f"{row.run_id}@{row.seq}", "bold"), row.name, status_cell(str(row.status)), found]

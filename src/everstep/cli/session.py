@@ -1,0 +1,147 @@
+"""What every command has: which trail, for whom it prints, and the options that say so."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
+
+from everstep.cli import exits
+from everstep.cli.output import Output
+from everstep.errors import EverstepError, RunNotFoundError, UnreadableError
+from everstep.model import Run, Status
+from everstep.trail.opening import MEMORY
+from everstep.trail.owner import is_gone
+from everstep.trail.trail import Trail
+from everstep.trail.trail import open as open_trail
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+VARIABLE, DEFAULT = "EVERSTEP_TRAIL", ".everstep/trail.db"
+_SQLITE = "sqlite:///"
+_IDS = 200  # that a shell is offered
+
+
+class NotThereError(click.ClickException):
+    """What was asked for is not there."""
+
+    exit_code = exits.NOT_FOUND
+
+
+class Session:
+    """One command at work."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._named: str | None = options.get("trail")
+        self.url: str = self._named or os.environ.get(VARIABLE) or DEFAULT
+        self.output = Output(as_json=bool(options.get("json")))
+
+    @cached_property
+    def path(self) -> Path:
+        """The file of the trail."""
+        if self.url in {MEMORY, _SQLITE + MEMORY}:
+            raise click.UsageError("a trail in memory is gone when its program ends; name a file with --trail.")
+        if self.url.startswith(_SQLITE):
+            return Path(unquote(self.url.removeprefix(_SQLITE)))
+        return Path(self.url).expanduser()
+
+    def open(self, *, write: bool = False) -> Trail:
+        """The trail, closed when the command ends. One that is not there is an error: nothing is made."""
+        if "://" not in self.url.removeprefix(_SQLITE) and not self.path.exists():
+            raise UnreadableError(
+                str(self.path), "there is no trail", f"Name one with --trail, or in {VARIABLE}; else it is {DEFAULT}."
+            )
+        trail = open_trail(self.url, read_only=not write)
+        click.get_current_context().call_on_close(trail.close)
+        return trail
+
+    def command(self, *words: object) -> str:
+        """A command line of ours that works where this one was typed."""
+        trail = ["--trail", self._named] if self._named else []
+        return shlex.join(["everstep", *map(str, words), *trail])
+
+
+def options(command: F) -> F:
+    """Give a command --trail and --json."""
+    where = click.option("--trail", metavar="URL", expose_value=False, callback=_keep, help=_TRAIL_HELP)
+    return where(click.option("--json", is_flag=True, expose_value=False, callback=_keep, help=_JSON_HELP)(command))
+
+
+_TRAIL_HELP = f"The trail: a path or sqlite:///path. Else ${VARIABLE}, else {DEFAULT}."
+_JSON_HELP = "Print one JSON object."
+
+
+def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Note an option, wherever on the line it stands."""
+    kept: dict[str, Any] = context.find_root().ensure_object(dict)
+    if parameter.name is not None and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
+        kept[parameter.name] = value
+    return value
+
+
+def session() -> Session:
+    """The session of the command at work."""
+    return Session(click.get_current_context().find_root().ensure_object(dict))
+
+
+def paged(default: int) -> Callable[[F], F]:
+    """Give a list --limit and --cursor."""
+
+    def wrap(command: F) -> F:
+        cursor = click.option("--cursor", metavar="CURSOR", help="Go on where the last page ended.")
+        limit = click.option(
+            "--limit", type=click.IntRange(min=1), default=default, show_default=True, help=_LIMIT_HELP
+        )
+        return limit(cursor(command))
+
+    return wrap
+
+
+_LIMIT_HELP = "How many at most."
+
+
+def position(cursor: str | None) -> int:
+    """Where a page begins, from the cursor of the one before."""
+    if cursor is None:
+        return 0
+    if not cursor.isdecimal() or len(cursor) > 18:
+        raise click.UsageError(f"{cursor!r} is no cursor; pass on the one that the last page gave.")
+    return int(cursor)
+
+
+def run_ids(context: click.Context, _: click.Parameter, incomplete: str) -> Iterable[CompletionItem]:
+    """The newest runs whose ids begin with what was typed, for a shell."""
+    url = context.params.get("trail") or os.environ.get(VARIABLE) or DEFAULT
+    try:
+        with open_trail(url, read_only=True) as trail:
+            found = [run for run in trail.runs(limit=_IDS) if run.id.startswith(incomplete)]
+    except EverstepError:
+        return []
+    return [CompletionItem(run.id, help=f"{run.workflow} {run.status}".strip()) for run in found]
+
+
+def address(trail: Trail, text: str) -> tuple[str, int | None]:
+    """A run, or `run@seq`, as its id and its seq. An id may look like an address: a run that exists comes first."""
+    head, at, tail = text.rpartition("@")
+    if not at or not tail.isdecimal() or len(tail) > 18:
+        return text, None
+    try:
+        return trail.run(text).id, None
+    except RunNotFoundError:
+        return head, int(tail)
+
+
+def is_interrupted(trail: Trail, run: Run) -> bool:
+    """Whether a run that has not ended is at work nowhere."""
+    if run.status is not Status.ACTIVE:
+        return False
+    return run.owner is None or is_gone(run.owner) or trail.store.run(run.id).lease < time.time()

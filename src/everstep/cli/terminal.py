@@ -1,0 +1,70 @@
+"""What a person sees: colour, and columns that fit the window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from everstep.cli.output import GAP, Cell, Column
+
+_LEAST = 12  # what a column is not cut below while another is wider
+_CHUNK = 500  # lines that are printed at once
+
+
+class Terminal:
+    """A window of some width. Nothing in a text is markup."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, markup=False, emoji=False)
+
+    def table(self, columns: Sequence[Column], lines: list[list[Cell]]) -> None:
+        """Print rows under titles, the widest columns cut where they do not fit."""
+        titles = [Cell(column.title, "dim") for column in columns]
+        widths = [max(cell_len(line[at].text) for line in [titles, *lines]) for at in range(len(columns))]
+        room = self._console.width - len(GAP) * (len(columns) - 1)
+        while sum(widths) > room and max(widths) > _LEAST:
+            widest = widths.index(max(widths))
+            others = sorted(widths)[-2] if len(widths) > 1 else 0
+            excess = sum(widths) - room
+            widths[widest] = max(widths[widest] - excess, min(others - 1, widths[widest] - 1), _LEAST)
+        shown = [_line(line, columns, widths) for line in [titles, *lines]]
+        for first in range(0, len(shown), _CHUNK):
+            self._print(Text("\n").join(shown[first : first + _CHUNK]))
+
+    def fields(self, lines: list[tuple[str, Cell]]) -> None:
+        """Print names and what belongs to them; what is long goes on below."""
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name, cell in lines:
+            grid.add_row(Text(name), Text(cell.text, cell.style))
+        self._console.print(grid)
+
+    def line(self, cells: list[Cell]) -> None:
+        """Print one line, cut to the window."""
+        self._print(Text(GAP).join(Text(cell.text, cell.style) for cell in cells))
+
+    def busy(self, text: str) -> AbstractContextManager[object]:
+        """A sign of life on stderr while a block runs."""
+        return Console(stderr=True, highlight=False, markup=False, emoji=False).status(Text(text))
+
+    def _print(self, text: Text) -> None:
+        self._console.print(text, no_wrap=True, overflow="ellipsis", crop=True)
+
+
+def _line(line: list[Cell], columns: Sequence[Column], widths: list[int]) -> Text:
+    found = Text()
+    for at, (cell, column, width) in enumerate(zip(line, columns, widths, strict=True)):
+        text = Text(cell.text, cell.style)
+        if at < len(columns) - 1 or column.right:
+            text.truncate(width, overflow="ellipsis")
+            text.align("right" if column.right else "left", width)
+        found.append_text(text)
+        if at < len(columns) - 1:
+            found.append(GAP)
+    return found

@@ -1,0 +1,360 @@
+"""What the record says about the step that the code asks for next. No I/O, no clock: entries in, decisions out.
+
+A run's steps stand in lanes, and a lane inside the step it belongs to (its scope). A lane is sequential, so the record
+of one is a list, and the n-th request is compared with the n-th record: the name and the digest of the arguments must
+agree, else the code has changed and the run diverged. What is not in the list yet is executed.
+
+Positions are not stored. They follow from the order of the rows: the first row of a step comes before any row of the
+next step in its lane. Where that would not hold, after a failed run was taken up again, the row says its position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from everstep.codec import record
+from everstep.codec.chain import Entry
+from everstep.codec.values import view
+from everstep.errors import DivergenceError
+from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
+
+_START, _END, _STEP, _COMPOSITE, _LANE_END, _INTENT, _ATTEMPT, _CANCELLED, _PAUSE, _ANSWER, _FORK, _CHECKPOINT = (
+    KIND_NUMBER[kind]
+    for kind in (
+        Kind.START, Kind.END, Kind.STEP, Kind.COMPOSITE_START, Kind.LANE_END, Kind.INTENT, Kind.ATTEMPT,
+        Kind.CANCELLED, Kind.PAUSE, Kind.ANSWER, Kind.FORK,
+        Kind.CHECKPOINT,
+    )
+)  # fmt: skip
+_FAILED = STATUS_NUMBER[Status.FAILED]
+
+# What the metadata of a row says to the journal.
+CHAIN = "chain"  # of a failure: the seqs of the failed steps that it came from
+AT = "at"  # the position, where the order of the rows does not give it
+RETRY = "retry"  # of an answer: the external effect is to be tried again
+STEPS = "steps"  # of a lane that ended: how many it had
+
+
+class Recorded:
+    """A step as the record has it."""
+
+    __slots__ = ("attempt", "cancelled", "digest", "id", "index", "intent", "name", "outcome", "reopened", "seq")
+
+    def __init__(self, seq: int, name: str, index: int, digest: bytes | None) -> None:
+        self.seq = seq  # of its first row
+        self.name = name
+        self.index = index
+        self.digest = digest
+        self.id: int | None = None  # of the attempt that began last, if its beginning was written
+        self.attempt = 0  # how many attempts have failed
+        self.outcome: Entry | None = None
+        self.intent = False  # an external effect was announced
+        self.cancelled = False
+        self.reopened = False  # the run failed because of it, and was taken up again
+
+
+class Track:
+    """A lane as the record has it: its steps in order."""
+
+    __slots__ = ("ended", "loose", "path", "rewritten", "spare", "steps")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.steps: list[Recorded] = []
+        self.ended: int | None = None  # how many steps it had when it ended
+        self.loose: int | None = None  # from this position on, what is not asked for again is superseded
+        self.rewritten: int | None = None  # a position where the code now asks for another step than it did
+        self.spare: dict[tuple[str, bytes | None], list[Recorded]] | None = None  # of an unordered lane
+
+    def find(self, name: str, index: int, digest: bytes | None) -> Recorded | None:
+        """The newest step with this name and number; it is almost always the last."""
+        for known in reversed(self.steps):
+            if known.index == index and known.name == name and known.digest == digest:
+                return known
+        return None
+
+    def take(self, name: str, digest: bytes | None) -> Recorded | None:
+        """For a lane without order: a record that fits and was not taken yet."""
+        if self.spare is None:
+            self.spare = {}
+            for known in reversed(self.steps):
+                self.spare.setdefault((known.name, known.digest), []).append(known)
+        fitting = self.spare.get((name, digest))
+        return fitting.pop() if fitting else None
+
+
+class Journal:
+    """The record of one run, ready to be asked."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.scopes: dict[int | None, dict[str, Track]] = {}
+        self.pauses: dict[int, Recorded] = {}
+        self.end: Entry | None = None  # the run's last row, if it ended
+        self._by_id: dict[int, Recorded] = {}
+        self._failed: dict[int, tuple[int | None, Track, Recorded]] = {}  # by the seq of the outcome
+        for entry in entries:
+            self._add(entry)
+        if self.end is not None:
+            self._take_up(self.end)
+        self._drop_cancelled()
+
+    def track(self, scope: int | None, path: str) -> Track | None:
+        """The record of a lane, if there is one."""
+        return self.scopes.get(scope, {}).get(path)
+
+    # Reading the rows, in order.
+
+    def _add(self, entry: Entry) -> None:
+        kind = entry.kind
+        if kind == _END:
+            self.end = entry
+            return
+        if self.end is not None:
+            self._take_up(self.end)
+            self.end = None
+        meta = view(entry.meta)
+        size = len(meta)
+        if kind == _STEP and meta[record.ID] == entry.seq and size <= record.METADATA:
+            # A leaf, done at once: nearly every row is one.
+            lane = meta[record.LANE] if size > record.LANE else None
+            index = (meta[record.INDEX] if size > record.INDEX else None) or 0
+            step = Recorded(entry.seq, entry.name, index, meta[record.DIGEST] if size > record.DIGEST else None)
+            step.outcome = entry
+            scope = meta[record.PARENT] if size > record.PARENT else None
+            track = self._track(scope, lane or "")
+            track.steps.append(step)
+            if entry.status == _FAILED:
+                self._failed[entry.seq] = scope, track, step
+            return
+        if kind == _CHECKPOINT and (size <= record.DIGEST or meta[record.DIGEST] is None):
+            return  # made by a runner, not by the code
+        meta += [None] * (record.BLOBS + 1 - size)
+        if kind == _ANSWER:
+            self._answer(entry, meta)
+        elif kind == _LANE_END:
+            self._track(meta[record.PARENT], meta[record.LANE] or "").ended = meta[record.METADATA][STEPS]
+        elif kind not in {_START, _FORK}:
+            self._add_step(entry, kind, meta)
+
+    def _answer(self, entry: Entry, meta: list[Any]) -> None:
+        step = self._by_id[meta[record.ID]]
+        if (meta[record.METADATA] or {}).get(RETRY):
+            step.id, step.intent = None, False
+        else:
+            step.outcome = entry
+
+    def _add_step(self, entry: Entry, kind: int, meta: list[Any]) -> None:
+        scope, index = meta[record.PARENT], meta[record.INDEX] or 0
+        track = self._track(scope, meta[record.LANE] or "")
+        at = (meta[record.METADATA] or {}).get(AT)
+        if at is not None:
+            self.cut(scope, track, at)
+        step = self._by_id.get(meta[record.ID]) if kind in {_STEP, _CANCELLED, _ATTEMPT} else None
+        step = step or track.find(entry.name, index, meta[record.DIGEST])
+        if step is None or step.outcome is not None:
+            step = Recorded(entry.seq, entry.name, index, meta[record.DIGEST])
+            track.steps.append(step)
+        if kind in {_COMPOSITE, _INTENT, _PAUSE}:
+            step.id = meta[record.ID]
+            self._by_id[step.id] = step
+            step.intent = kind == _INTENT
+            if kind == _PAUSE:
+                self.pauses[step.id] = step
+        elif kind == _ATTEMPT:
+            step.attempt, step.id, step.intent = meta[record.ATTEMPT] or 1, None, False
+        else:
+            step.outcome = entry
+            step.cancelled = kind == _CANCELLED
+            if entry.status == _FAILED:
+                self._failed[entry.seq] = scope, track, step
+
+    def _track(self, scope: int | None, path: str) -> Track:
+        lanes = self.scopes.get(scope)
+        if lanes is None:
+            lanes = self.scopes[scope] = {}
+        track = lanes.get(path)
+        if track is None:
+            track = lanes[path] = Track(path)
+        return track
+
+    # A run that failed and is taken up again: the steps that its failure came from are asked for anew.
+
+    def _take_up(self, end: Entry) -> None:
+        if end.status != _FAILED:
+            return
+        chain = _chain(end)
+        first = min(chain, default=None)
+        while chain:
+            scope, track, step = self._failed.pop(chain.pop(), (None, None, None))
+            if track is None or step is None or step.outcome is None:
+                continue
+            inside = _chain(step.outcome)
+            position = track.steps.index(step)
+            if step.id is not None and not step.intent:  # its code runs again, over what it had recorded
+                step.outcome, step.reopened = None, True
+                chain += inside
+            self.cut(scope, track, position, whole=step.outcome is not None)
+            for lane in self._around(scope, track.path):
+                lane.ended = None
+                later = next((n for n, known in enumerate(lane.steps) if known.seq > step.seq), None)
+                if later is not None:
+                    lane.loose = later if lane.loose is None else min(lane.loose, later)
+        if first is not None:
+            self._forget_cancelled(first)
+
+    def _around(self, scope: int | None, path: str) -> Iterator[Track]:
+        """The lanes that a lane was spawned from, in its scope."""
+        lanes = self.scopes[scope]
+        while path:
+            path = path.rpartition("/")[0]
+            if path in lanes:
+                yield lanes[path]
+
+    def cut(self, scope: int | None, track: Track, position: int, *, whole: bool = True) -> None:
+        """Take back the step at a position of a lane and all after it, also in the lanes spawned after it began.
+
+        With `whole` false the step itself stays, to be gone through again.
+        """
+        del track.steps[position if whole else position + 1 :]
+        track.ended, track.loose = None, None
+        lanes, below = self.scopes[scope], track.path + "/" if track.path else ""
+        for path in [path for path in lanes if path != track.path and path.startswith(below)]:
+            if _spawned_at(path[len(below) :]) > position:
+                del lanes[path]
+
+    def _forget_cancelled(self, after: int) -> None:
+        """Take back what was cancelled after a failure: it was its doing."""
+        for scope, lanes in list(self.scopes.items()):
+            for track in list(lanes.values()):
+                for position, step in enumerate(track.steps):
+                    if step.cancelled and step.outcome is not None and step.outcome.seq > after:
+                        self._ask_again(scope, track, position)
+                        break
+
+    def _drop_cancelled(self) -> None:
+        """Take back cancelled steps that nothing came after.
+
+        The code went on after a cancelled step if its lane, or one around it, has a later row. Else the whole run was
+        stopped there, and the step is asked for again.
+        """
+        for scope, lanes in list(self.scopes.items()):
+            for track in list(lanes.values()):
+                last = track.steps[-1] if track.steps else None
+                if last is None or not last.cancelled or last.outcome is None:
+                    continue
+                if not self._went_on(scope, track.path, last.outcome.seq):
+                    self._ask_again(scope, track, len(track.steps) - 1)
+
+    def _ask_again(self, scope: int | None, track: Track, position: int) -> None:
+        step = track.steps[position]
+        step.cancelled, step.outcome = False, None
+        self.cut(scope, track, position, whole=step.id is None or step.intent)
+
+    def _went_on(self, scope: int | None, path: str, seq: int) -> bool:
+        if any(_newest(lane) > seq for lane in self._around(scope, path)):
+            return True
+        owner = self._by_id.get(scope) if scope is not None else None
+        return owner is not None and owner.outcome is not None and not owner.cancelled
+
+    # Asking.
+
+    def ask(self, track: Track | None, position: int, name: str, digest: bytes | None) -> Recorded | None:
+        """The record of a step, or None if it is to be executed. Raises DivergenceError."""
+        if track is None:
+            return None
+        if position < len(track.steps):
+            known = track.steps[position]
+            if known.name == name and known.digest == digest:
+                return known
+            if track.loose is not None and position >= track.loose:
+                track.rewritten = position
+                return None
+            raise _divergence(track, position, name, digest)
+        if track.ended is not None:
+            raise DivergenceError("inserted", lane=track.path, position=position, requested=name)
+        return None
+
+    def left(self, scope: int | None, seen: dict[str, int]) -> DivergenceError | None:
+        """What a scope recorded and its code did not ask for, now that it has ended. `seen` counts by lane."""
+        for path, track in self.scopes.get(scope, {}).items():
+            error = unasked(track, seen.get(path, 0))
+            if error is not None:
+                return error
+        return None
+
+    def order(self) -> list[int]:
+        """The seqs of awaited outcomes in the order they came."""
+        return sorted(
+            step.outcome.seq
+            for step in self._visible()
+            if step.outcome is not None and not step.cancelled and flags_of(step.outcome) & record.AWAITED
+        )
+
+    def waiting(self) -> list[Recorded]:
+        """The pauses, and the announced effects, that have no outcome."""
+        return [step for step in self._visible() if step.outcome is None and (step.id in self.pauses or step.intent)]
+
+    def _visible(self) -> Iterator[Recorded]:
+        """Every step that can be asked for: not those inside a step that is served whole."""
+        scopes: list[int | None] = [None]
+        while scopes:
+            for track in self.scopes.get(scopes.pop(), {}).values():
+                for step in track.steps:
+                    yield step
+                    if step.id is not None and (step.outcome is None or flags_of(step.outcome) & record.OPEN):
+                        scopes.append(step.id)
+
+
+def unasked(track: Track, asked: int) -> DivergenceError | None:
+    """What a lane recorded and its code did not ask for, now that it has ended."""
+    if track.spare is not None:
+        rest = [step for steps in track.spare.values() for step in steps]
+        step = min(rest, key=lambda step: step.seq, default=None)
+    elif asked < len(track.steps) and (track.loose is None or asked < track.loose):
+        step = track.steps[asked]
+    else:
+        step = None
+    if step is None:
+        return None
+    return DivergenceError("removed", lane=track.path, position=asked, seq=step.seq, recorded=step.name)
+
+
+def flags_of(entry: Entry) -> int:
+    """The flags of a row."""
+    meta = view(entry.meta)
+    return int(meta[record.FLAGS] or 0) if len(meta) > record.FLAGS else 0
+
+
+def _divergence(track: Track, position: int, name: str, digest: bytes | None) -> DivergenceError:
+    """Why a request does not fit its record, as far as the rest of the lane's record can tell."""
+    known, later = track.steps[position], track.steps[position + 1 :]
+    exact = next((n for n, step in enumerate(later, 1) if (step.name, step.digest) == (name, digest)), None)
+    named = next((n for n, step in enumerate(later, 1) if step.name == name), None)
+    skipped: tuple[str, ...] = ()
+    if exact is not None:
+        cause, skipped = "removed or reordered", tuple(step.name for step in track.steps[position : position + exact])
+    elif known.name == name:
+        cause = "changed argument"
+    elif named is not None:
+        cause, skipped = "removed or reordered", tuple(step.name for step in track.steps[position : position + named])
+    else:
+        cause = "inserted or replaced"
+    return DivergenceError(
+        cause, lane=track.path, position=position, seq=known.seq, recorded=known.name, requested=name, skipped=skipped
+    )
+
+
+def _chain(entry: Entry) -> list[int]:
+    meta = view(entry.meta)
+    metadata = meta[record.METADATA] if len(meta) > record.METADATA else None
+    return list((metadata or {}).get(CHAIN, ()))
+
+
+def _spawned_at(below: str) -> int:
+    """The position of the spawning lane, from the first segment of a path: `task:fetch#0@3`."""
+    return int(below.partition("/")[0].rpartition("@")[2])
+
+
+def _newest(track: Track) -> int:
+    return max((step.outcome.seq if step.outcome is not None else step.seq for step in track.steps[-1:]), default=-1)

@@ -1,0 +1,1 @@
+"""User code made durable: steps, workflows, and the two runners that drive them."""

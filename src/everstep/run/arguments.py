@@ -1,0 +1,138 @@
+"""What a step is given, under the names of its parameters, and the digest that tells whether it changed."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+from everstep.codec.values import view
+from everstep.errors import UnstorableError
+from everstep.policy.redaction import Gate
+
+_IMMUTABLE = frozenset((str, int, float, bool, type(None), bytes, complex))
+_NAMED = (FunctionType, BuiltinFunctionType, MethodType, type, functools.partial)
+_SIMPLE = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Parameters:
+    """Binds arguments to the names of a function's parameters, defaults applied: `f(1)` and `f(x=1)` are the same."""
+
+    def __init__(self, function: Callable[..., Any], ignore: Sequence[str]) -> None:
+        self.signature = self._signature = inspect.signature(function)
+        self._ignore = frozenset(ignore)
+        unknown = self._ignore - set(self._signature.parameters)
+        if unknown:
+            name = getattr(function, "__qualname__", repr(function))
+            raise TypeError(f"{name} has no parameter {', '.join(sorted(unknown))} that could be ignored")
+        parameters = list(self._signature.parameters.values())
+        self._simple = all(each.kind in _SIMPLE for each in parameters) and not ignore
+        self._names = tuple(each.name for each in parameters)
+        self._positional = sum(each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for each in parameters)
+        self._defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by name, in the order of the parameters. Raises TypeError as a call would."""
+        if self._simple and len(args) <= self._positional:
+            given = dict(zip(self._names, args, strict=False))
+            taken = 0
+            for name in self._names[len(args) :]:
+                if name in kwargs:
+                    given[name] = kwargs[name]
+                    taken += 1
+                elif name in self._defaults:
+                    given[name] = self._defaults[name]
+                else:
+                    break
+            else:
+                if taken == len(kwargs):
+                    return given
+        return self._bind_slowly(args, kwargs)
+
+    def spread(self, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments by name as a call takes them: the opposite of `bind`."""
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for name, parameter in self._signature.parameters.items():
+            if name not in values:
+                continue
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                args.extend(values[name])
+            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                kwargs.update(values[name])
+            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                kwargs[name] = values[name]
+            else:
+                args.append(values[name])
+        return tuple(args), kwargs
+
+    def _bind_slowly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        found = {}
+        for name, value in bound.arguments.items():
+            if name in self._ignore:
+                continue
+            if self._signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+                value = dict(sorted(value.items()))  # noqa: PLW2901 - the order of a call's keywords means nothing
+            found[name] = value
+        return found
+
+
+class Inputs:
+    """The arguments of one call as they will be stored, taken before the call."""
+
+    __slots__ = ("data", "digest", "fixed", "values")
+
+    def __init__(self, gate: Gate, step: str, values: dict[str, Any]) -> None:
+        self.fixed = True  # nothing in them can change
+        for value in values.values():
+            if type(value) not in _IMMUTABLE:
+                self.fixed = False
+                break
+        self.values = values
+        try:
+            self.data = gate.gate(values)
+        except UnstorableError:
+            self.values = {name: _storable(gate, step, name, value) for name, value in values.items()}
+            self.data = gate.gate(self.values)
+        self.digest = blake2b(self.data, digest_size=16).digest()
+
+    def changed(self, gate: Gate) -> str | None:
+        """The name of an argument that was changed since, None if all are as they were."""
+        if self.fixed or gate.gate(self.values) == self.data:
+            return None
+        before = view(self.data)
+        return next((name for name, value in self.values.items() if gate.gate(value) != gate.gate(before[name])), "?")
+
+
+def _storable(gate: Gate, step: str, name: str, value: Any) -> Any:
+    """The value, or what stands for it where it has no stored form: never its address."""
+    try:
+        gate.gate(value)
+    except UnstorableError as refused:
+        own = getattr(value, "__everstep_digest__", None)
+        if own is not None and not isinstance(value, type):
+            return own()
+        if isinstance(value, _NAMED):
+            return _qualified(value)
+        if name == "self":
+            return _qualified(type(value))
+        if name == "cls":
+            return _qualified(value)
+        raise UnstorableError(
+            refused.path.replace("value", f"argument {name!r} of step {step!r}", 1),
+            refused.reason,
+            f"Leave it out with @step(ignore=[{name!r}]), register its class with everstep.register, "
+            "or give it an __everstep_digest__ method.",
+        ) from None
+    return value
+
+
+def _qualified(value: Any) -> str:
+    if isinstance(value, functools.partial):
+        return f"partial:{_qualified(value.func)}"
+    return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', type(value).__qualname__)}"

@@ -1,0 +1,59 @@
+"""A workflow called inside a run: a run of its own, and one step of the run that called it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from everstep.run.flow import Suspended
+from everstep.run.lanes import Lane, here
+from everstep.run.life import Life
+from everstep.run.runner import go_through, go_through_awaited
+from everstep.run.steps import Step
+
+if TYPE_CHECKING:
+    from everstep.run.result import RunResult
+    from everstep.run.workflows import Workflow
+
+
+def child_step(workflow: Workflow[..., Any]) -> Step[..., Any]:
+    """The step that runs a workflow as a child. The child's id follows from the step's place: resume finds it again."""
+
+    def begin(args: Any, kwargs: Any) -> tuple[Life, RunResult[Any] | None, Lane]:
+        lane = here()
+        assert lane is not None  # noqa: S101 - a step's body runs in its lane
+        parent = lane.run
+        lane.scope.child = f"{parent.run_id}/{lane.scope.key()}"
+        life = Life(parent.trail, parent.durability, parent.lease, workflow)
+        done = life.begin(lane.scope.child, args, kwargs, parent=parent.run_id if parent.trail is not None else None)
+        if done is None:
+            life.run.root.up = lane
+            parent.children.append(life.run)
+        return life, done, lane
+
+    def value_of(result: RunResult[Any], lane: Lane) -> Any:
+        if not result.paused:
+            return result.value
+        for pause in result.pauses:
+            lane.run.waiting.append((pause.run_id, pause.seq))
+        raise Suspended
+
+    if workflow.is_async:
+
+        async def call_awaited(*args: Any, **kwargs: Any) -> Any:
+            life, done, lane = begin(args, kwargs)
+            return value_of(done or await go_through_awaited(life), lane)
+
+        function: Any = call_awaited
+    else:
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            life, done, lane = begin(args, kwargs)
+            return value_of(done or go_through(life), lane)
+
+        function = call
+    function.__signature__ = workflow.parameters.signature
+    made: Step[..., Any] = Step(
+        function, name=workflow.name, output=workflow.name, append=False, external=False, unknown="ask", retry=None,
+        timeout=None, ignore=(),
+    )  # fmt: skip
+    return made

@@ -1,0 +1,149 @@
+"""What the code of a step or workflow can ask about its run: `everstep.current()`."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
+
+from everstep.errors import JournalError, RunCancelledError
+from everstep.model import CheckpointKind, Kind
+from everstep.run.arguments import Inputs
+from everstep.run.execution import Ask
+from everstep.run.heart import live_runs
+from everstep.run.lanes import Lane, here
+from everstep.trail.reading import Reader
+
+
+class Current:
+    """The run and the step that the calling code belongs to."""
+
+    __slots__ = ("_lane",)
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+
+    @property
+    def run_id(self) -> str:
+        return self._lane.run.run_id
+
+    @property
+    def workflow(self) -> str:
+        return self._lane.run.name
+
+    @property
+    def step(self) -> str | None:
+        """The name of the step; None in the workflow's own code."""
+        scope = self._lane.scope
+        return None if scope.place is None else scope.name
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the step this is, from 1."""
+        return self._lane.scope.attempt
+
+    @property
+    def idempotency_key(self) -> str:
+        """A key for this step that is the same after every crash and in every attempt, and no other step has."""
+        return f"{self.run_id}/{self._lane.scope.key()}"
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the run was asked to stop."""
+        return self._lane.run.stopping is not None
+
+    def check_cancelled(self) -> None:
+        """Raise RunCancelledError if the run was asked to stop."""
+        if self.cancelled:
+            raise RunCancelledError(self.run_id)
+
+    @property
+    def state(self) -> State:
+        """The state as this code may know it; what is set becomes part of it."""
+        return State(self._lane)
+
+    def checkpoint(
+        self, name: str, kind: CheckpointKind | str = CheckpointKind.MANUAL, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """Name this point of the run. It copies nothing."""
+        word = CheckpointKind(kind)
+        about = dict(metadata or {})
+        _record(
+            self._lane, name, {"kind": word.value, "metadata": about}, kind=Kind.CHECKPOINT, node_type=word.value,
+            metadata=about,
+        )  # fmt: skip
+
+
+class State(MutableMapping[str, Any]):
+    """The state of the run. In a step, what is set is recorded with the step's outcome; else at once."""
+
+    __slots__ = ("_lane",)
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        lane = self._lane
+        if lane.run.pen is None:
+            lane.run.state[name] = copy.deepcopy(value)
+        elif lane.scope.place is None:
+            _record(lane, "state", {"set": {name: value}}, kind=Kind.SAVE, set={name: value})
+        else:
+            lane.scope.ops[name] = copy.deepcopy(value)
+
+    def __getitem__(self, name: str) -> Any:
+        return copy.deepcopy(self._values()[name])
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(f"state[{name!r}] cannot be deleted; set it to None")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values())
+
+    def __len__(self) -> int:
+        return len(self._values())
+
+    def _values(self) -> dict[str, Any]:
+        """What is recorded up to the newest row this lane has seen, which is the same in every replay."""
+        lane = self._lane
+        run, pen = lane.run, lane.run.pen
+        if pen is None:
+            return run.state
+        seen = lane.seen
+        if run.known_state[0] != seen:
+            pen.flush()
+            run.known_state = seen, Reader(pen.scribe.store).state(run.run_id, seen) if seen >= 0 else {}
+        values = dict(run.known_state[1])
+        scopes = []
+        scope = lane.scope
+        while scope.place is not None:
+            scopes.append(scope.ops)
+            scope = scope.place.scope
+        for ops in reversed(scopes):
+            values.update(ops)
+        return values
+
+
+def _record(lane: Lane, name: str, values: dict[str, Any], **detail: Any) -> None:
+    """Record something that the code says, unless it is on record. Not waited for: it is durable with what follows."""
+    run = lane.run
+    if run.trail is None:
+        return
+    ask: Ask = run.ask(lane, name, Inputs(run.trail.gate, name, values))
+    if ask.recorded is None:
+        on_a_loop = asyncio._get_running_loop() is not None  # noqa: SLF001 - the public one raises where there is none
+        waiter = run.put(ask, None, whole=False, unawaited=on_a_loop, **detail)[1]
+        if callable(waiter):
+            waiter()
+    elif ask.recorded.outcome is not None and ask.recorded.outcome.seq > lane.seen:
+        lane.seen = ask.recorded.outcome.seq
+
+
+def current() -> Current:
+    """The run and the step that this code belongs to. Raises JournalError outside of a run."""
+    lane = here()
+    if lane is None:
+        hint = " Was this thread or task started outside of the run that is live?" if live_runs() else ""
+        raise JournalError(f"there is no run here: current() is for code of steps and workflows.{hint}")
+    return Current(lane)

@@ -1,0 +1,93 @@
+"""The two drivers: they do what a flow says, one by waiting, one by awaiting."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from everstep.errors import UnknownLoopError
+from everstep.run.flow import CALL, DELIVER, SLEEP, SUSPEND, WAIT, Flow, Suspended
+from everstep.run.lanes import CURRENT, Lane
+from everstep.run.spawning import knows_loop
+
+
+def drive(flow: Flow, lane: Lane, call: Callable[[], Any]) -> Any:
+    """Go through a flow on this thread."""
+    error: BaseException | None = None
+    result: Any = None
+    while True:
+        try:
+            what, what_with = flow.send(result) if error is None else flow.throw(error)
+        except StopIteration as done:
+            return done.value
+        error = result = None
+        try:
+            if what == CALL:
+                token = CURRENT.set(what_with)
+                try:
+                    result = call()
+                finally:
+                    CURRENT.reset(token)
+            elif what == WAIT:
+                if what_with is not None:
+                    what_with()
+            elif what == SLEEP:
+                lane.run.sleep(what_with)
+            elif what == SUSPEND:
+                lane.run.suspend(lane, what_with, around=True)
+                raise Suspended
+            else:
+                raise AssertionError(what)  # the others are said to awaited flows only
+        except BaseException as raised:  # noqa: BLE001 - the flow decides on all of them
+            error = raised
+
+
+async def drive_awaited(flow: Flow, lane: Lane, call: Callable[[], Awaitable[Any]]) -> Any:
+    """Go through a flow on this event loop."""
+    run = lane.run
+    error: BaseException | None = None
+    result: Any = None
+    while True:
+        try:
+            what, what_with = flow.send(result) if error is None else flow.throw(error)
+        except StopIteration as done:
+            return done.value
+        error = result = None
+        try:
+            if what == CALL:
+                token = CURRENT.set(what_with)
+                try:
+                    result = await call()
+                finally:
+                    CURRENT.reset(token)
+            elif what == WAIT:
+                if what_with is not None:
+                    await what_with if isinstance(what_with, asyncio.Future) else await asyncio.to_thread(what_with)
+            elif what == DELIVER:
+                await run.turnstile.deliver(what_with)
+            elif what == SLEEP:
+                await asyncio.sleep(what_with)
+            else:
+                if what == SUSPEND:
+                    run.suspend(lane, what_with, around=False)
+                await asyncio.get_running_loop().create_future()  # until it is cancelled
+        except Suspended:  # of a child run: this lane waits with it
+            run.suspend(lane, None, around=False)
+            await asyncio.get_running_loop().create_future()
+        except BaseException as raised:  # noqa: BLE001 - the flow decides on all of them
+            error = raised
+
+
+def known_loop(name: str) -> asyncio.AbstractEventLoop:
+    """The running loop, if its tasks have lanes. Raises UnknownLoopError."""
+    loop = asyncio.get_running_loop()
+    if not knows_loop(loop):
+        raise UnknownLoopError(name)
+    return loop
+
+
+def wait_until(moment: float) -> None:
+    """Sleep until a monotonic moment."""
+    time.sleep(max(0.0, moment - time.monotonic()))

@@ -1,0 +1,372 @@
+"""A run at work: it asks the journal for every step, has the rows written, and knows its lanes.
+
+Everything here is decided without waiting. The flow of a step (flow.py) says what to wait for; the two drivers do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from everstep.codec import chain, frame, record
+from everstep.errors import ConcurrentStepsError, DivergenceError, EverstepError, RunStoppedError
+from everstep.journal import AT, CHAIN, STEPS, Journal, Recorded, unasked
+from everstep.model import STATUSES, Kind, Status
+from everstep.run import faults
+from everstep.run.arguments import Inputs
+from everstep.run.lanes import Lane, Scope
+from everstep.run.pen import Pen, Waiter
+from everstep.run.turnstile import Turnstile
+from everstep.store.base import LEASE_SECONDS
+from everstep.trail.events import Event
+from everstep.trail.trail import Trail
+
+
+class Ask:
+    """A step that the code asks for: its place, what it is given, and what the record says."""
+
+    __slots__ = ("began", "index", "inputs", "lane", "name", "position", "recorded", "rewritten", "scope")
+
+    def __init__(self, lane: Lane, name: str, place: tuple[int, int], inputs: Inputs | None) -> None:
+        self.lane = lane
+        self.name = name
+        self.position, self.index = place
+        self.inputs = inputs
+        self.recorded: Recorded | None = None
+        self.rewritten = False  # its position is not the one that the order of the rows gives
+        self.began = 0.0
+        self.scope: Scope | None = None  # of the attempt at work
+
+    @property
+    def digest(self) -> bytes | None:
+        return None if self.inputs is None else self.inputs.digest
+
+
+class Execution:
+    """One run in this process, from its beginning, or from where it was left, to its end."""
+
+    def __init__(
+        self,
+        name: str,
+        run_id: str,
+        *,
+        trail: Trail | None = None,
+        pen: Pen | None = None,
+        journal: Journal | None = None,
+        lease: float = LEASE_SECONDS,
+        durability: str = "sync",
+    ) -> None:
+        self.name = name
+        self.run_id = run_id
+        self.trail = trail
+        self.pen = pen
+        self.journal = journal = journal or Journal()
+        self.lease = lease
+        self.durability = durability
+        self.closed = False
+        self.stopping: str | None = None  # why no further step is taken
+        self.divergence: DivergenceError | None = None  # kept: the code may have swallowed the exception
+        self.reach = faults.Reach()
+        self.root = Lane(self, Scope(None, name, 0, 1), "", None)
+        self.lock = pen.lock if pen is not None else threading.RLock()
+        self.turnstile = Turnstile(journal)
+        self.log: list[tuple[Any, ...]] = []  # what the run log is made of
+        self.state: dict[str, Any] = {}  # of a run without a store
+        self.known_state: tuple[int, dict[str, Any]] = (-2, {})  # as it was read last, and after which row
+        self.waiting: list[tuple[str, int]] = []  # pauses and unknown outcomes that suspend a lane: run and seq
+        self.children: list[Execution] = []
+        self.at_work: set[Scope] = set()
+        self.cancelling = threading.Event()
+        self.on_cancel: Callable[[], object] | None = None
+        self.on_suspend: Callable[[], object] | None = None
+        self.events = trail.events if trail is not None else None
+        self._ended: list[Lane] = []  # lanes whose end goes with the next row
+        self._count = 0
+        self._suspended: list[Lane] = []
+
+    # Asking.
+
+    def ask(self, lane: Lane, name: str, inputs: Inputs | None) -> Ask:
+        """The next step of a lane, with what the record has of it. Raises DivergenceError."""
+        if self.stopping is not None or lane.stopped:
+            raise RunStoppedError(self.run_id, name, self.stopping or "waits for an answer")
+        if lane.unordered:
+            with self.lock:
+                return self._ask_unordered(lane, name, inputs)
+        if lane.busy is not None:
+            raise ConcurrentStepsError(name, lane.busy, lane.path)
+        ask = Ask(lane, name, lane.take(name), inputs)
+        if ask.position == 0:
+            lane.scope.lanes[lane.path] = lane
+        track = lane.track
+        if track is not None:
+            try:
+                ask.recorded = self.journal.ask(track, ask.position, name, ask.digest)
+            except DivergenceError as error:
+                raise self.diverged(error, ask) from None
+            if track.rewritten == ask.position:
+                self.journal.cut(lane.scope.id, track, ask.position)
+                ask.rewritten, track.rewritten = True, None
+        return ask
+
+    def _ask_unordered(self, lane: Lane, name: str, inputs: Inputs | None) -> Ask:
+        digest = b"" if inputs is None else inputs.digest
+        _, index = lane.take(f"{name} {digest.hex()}")
+        ask = Ask(lane, name, (lane.position - 1, index), inputs)
+        lane.scope.lanes[lane.path] = lane
+        if lane.track is not None:
+            ask.recorded = lane.track.take(name, ask.digest)
+        return ask
+
+    def diverged(self, error: DivergenceError, ask: Ask | None = None) -> DivergenceError:
+        """Note that the code and the record part here; say what differs, where it can be told."""
+        error.run_id = self.run_id
+        if ask is not None and error.cause == "changed argument" and ask.inputs is not None and self.trail is not None:
+            error.detail = self._changes(error, ask.inputs)
+        self.divergence = self.divergence or error
+        self.stopping = "diverged from its record"
+        return error
+
+    def _changes(self, error: DivergenceError, given: Inputs) -> str:
+        from everstep.trail.compare import changes  # noqa: PLC0415 - only where something went wrong
+
+        try:
+            kept = self.trail.step(self.run_id, error.seq or 0, view=True).inputs if self.trail is not None else None
+            parts = changes(dict(kept or {}), faults.viewed(given.data))
+        except EverstepError:
+            return ""
+        return f" Changed: {'; '.join(str(part) for part in parts[:3])}." if parts else ""
+
+    def serve(self, ask: Ask) -> Any:
+        """The recorded outcome of a step: its value, or its exception, raised again."""
+        recorded = ask.recorded
+        entry = recorded.outcome if recorded is not None else None
+        assert recorded is not None and entry is not None  # noqa: PT018, S101 - whoever serves has looked
+        self._see(ask.lane, entry.seq)
+        payload = self.payload(entry)
+        if STATUSES[entry.status] is Status.FAILED:
+            error = faults.raised_again(payload[record.ERROR], self.reach)
+            faults.mark(error, ask.lane.scope, entry.seq)
+            self.note(ask, recorded.id or entry.seq, entry.duration / 1000, Status.RESTORED, error)
+            raise error
+        self.note(ask, recorded.id or entry.seq, entry.duration / 1000, Status.RESTORED, None)
+        return payload[record.OUTPUT] if len(payload) > record.OUTPUT else None
+
+    def payload(self, entry: chain.Entry) -> list[Any]:
+        """What a row carries, its classes found where the code can name them."""
+        assert self.pen is not None  # noqa: S101 - a run without a store has no rows
+        body = frame.unpack(entry.data[chain.KEY_SIZE :])
+        if b"[redacted:" in body:
+            faults.warn_of_redaction(self.run_id, entry)
+        found: list[Any] = self.reach.decode(body, self.pen.scribe.fetch)
+        return found
+
+    # Writing.
+
+    def enter(self, ask: Ask, attempt: int) -> Lane:
+        """The main lane of a step's body, for one attempt at it."""
+        scope = Scope(ask.lane, ask.name, ask.index, attempt)
+        recorded = ask.recorded
+        if recorded is not None and recorded.id is not None:
+            scope.id = recorded.id  # its beginning is written, and perhaps some of its steps
+        else:
+            scope.start = {} if ask.inputs is None else self._about(ask)
+        ask.lane.busy = ask.name
+        ask.scope = scope
+        self.at_work.add(scope)
+        ask.began = time.perf_counter()
+        return Lane(self, scope, "", ask.lane)
+
+    def leave(self, ask: Ask) -> float:
+        """The body was left; how long it took, in milliseconds."""
+        ask.lane.busy = None
+        if ask.scope is not None:
+            self.at_work.discard(ask.scope)
+        return (time.perf_counter() - ask.began) * 1000
+
+    @staticmethod
+    def _about(ask: Ask) -> dict[str, Any]:
+        """What every row of a step says."""
+        about: dict[str, Any] = {"index": ask.index or None}
+        if ask.inputs is not None:
+            about["input_digest"], about["gated_inputs"] = ask.inputs.digest, ask.inputs.data
+        if ask.rewritten:
+            about["metadata"] = {AT: ask.position}
+            ask.rewritten = False
+        return about
+
+    def put(
+        self,
+        ask: Ask,
+        loop: asyncio.AbstractEventLoop | None,
+        *,
+        whole: bool = True,
+        now: bool = False,
+        unawaited: bool = False,
+        **detail: Any,
+    ) -> tuple[int, Waiter]:
+        """Write a row of a step, the beginnings of the steps around it first. Its seq, and what to wait for."""
+        if self.pen is None:
+            self._count += 1
+            return self._count, None
+        with self.lock:
+            lane = ask.lane
+            parent = self.begun(lane.scope)
+            self._write_lane_ends()
+            about = self._about(ask)
+            if not whole:
+                about.pop("gated_inputs", None)
+            if "metadata" in about and "metadata" in detail:
+                about["metadata"] |= detail.pop("metadata")
+            seq = self.pen.draft(ask.name, parent=parent, lane=lane.path or None, **about, **detail)
+            self._see(lane, seq)
+            return seq, self.pen.send(loop, now=now, unawaited=unawaited)
+
+    @staticmethod
+    def remember(ask: Ask, seq: int) -> Recorded:
+        """What the record has of a step whose beginning was just written."""
+        recorded = ask.recorded = Recorded(seq, ask.name, ask.index, ask.digest)
+        recorded.id = seq
+        return recorded
+
+    def begun(self, scope: Scope) -> int | None:
+        """The id of a scope, its beginning drafted if it was not."""
+        if scope.start is not None and scope.place is not None and self.pen is not None:
+            parent = self.begun(scope.place.scope)
+            scope.id = self.pen.draft(
+                scope.name, kind=Kind.COMPOSITE_START, status=Status.ACTIVE, parent=parent,
+                lane=scope.place.path or None, attempt=scope.attempt, **scope.start,
+            )  # fmt: skip
+            scope.start = None
+        return scope.id
+
+    def _write_lane_ends(self) -> None:
+        ended, self._ended = self._ended, []
+        for lane in ended:
+            if self.pen is not None and lane.scope.start is None:
+                self.pen.draft(
+                    "lane end", kind=Kind.LANE_END, parent=lane.scope.id, lane=lane.path,
+                    metadata={STEPS: lane.position},
+                )  # fmt: skip
+
+    def _see(self, lane: Lane, seq: int) -> None:
+        if seq > lane.seen:
+            lane.seen = seq
+
+    def failed_row(self, error: BaseException, inner: Lane) -> dict[str, Any]:
+        """What a failed row says beside the error: the steps inside that it came from."""
+        found = faults.chain(error, inner.scope)
+        return {"metadata": {CHAIN: found}} if found else {}
+
+    # Lanes.
+
+    def lane_began(self, lane: Lane, task: asyncio.Task[Any] | None) -> None:
+        """A lane was spawned."""
+        with self.lock:
+            lane.scope.at_work += 1
+            self.turnstile.lanes += task is not None
+            if task is not None:
+                self.turnstile.tasks.add(task)
+
+    def lane_ended(self, lane: Lane, *, whole: bool, task: bool) -> None:
+        """A lane ended; with `whole`, by itself. What it recorded and did not ask for was removed from the code."""
+        with self.lock:
+            lane.scope.at_work -= 1
+            self.turnstile.lanes -= task
+            if self.closed or self.stopping is not None or lane.up is None:
+                return
+            if lane.up.seen < lane.seen:
+                lane.up.seen = lane.seen
+            if not whole or lane.position == 0:
+                return
+            if lane.track is not None:
+                error = unasked(lane.track, lane.position)
+                if error is not None:
+                    self.diverged(error)
+                if lane.track.ended is not None:
+                    return
+            self._ended.append(lane)
+
+    def check_left(self, scope: Scope) -> None:
+        """Raise DivergenceError if the scope, which ended by itself, recorded more than its code asked for."""
+        if self.divergence is not None:
+            raise self.divergence
+        if scope.start is not None or scope.id not in self.journal.scopes or scope.at_work:
+            return
+        error = self.journal.left(scope.id, {path: lane.position for path, lane in scope.lanes.items()})
+        if error is not None:
+            raise self.diverged(error)
+
+    # Stopping.
+
+    def suspend(self, lane: Lane, seq: int | None, *, around: bool) -> None:
+        """Stop a lane until somebody answers. Others go on, but for those `around` it, which a thread will unwind."""
+        with self.lock:
+            if seq is not None:
+                self.waiting.append((self.run_id, seq))
+            lane.stopped = True
+            self._suspended.append(lane)
+            outer = lane.up
+            while around and outer is not None:
+                outer.stopped = True
+                outer = outer.up
+        if self.on_suspend is not None:
+            self.on_suspend()
+
+    def idle(self) -> bool:
+        """Whether no step is at work, but for those that wait with a suspended lane."""
+        held: set[Scope] = set()
+        for lane in self._suspended:
+            held.update(scope for scope in self.at_work if scope.place is lane)
+            scope = lane.scope
+            while scope.place is not None:
+                held.add(scope)
+                scope = scope.place.scope
+        return self.at_work <= held and self.turnstile.idle()
+
+    def cancel(self) -> None:
+        """Take no further step. Outcomes of those at work are still recorded."""
+        if self.stopping is None:
+            self.stopping = "was cancelled"
+            self.cancelling.set()
+            for child in self.children:
+                child.cancel()
+            if self.on_cancel is not None:
+                self.on_cancel()
+
+    def lose(self, error: EverstepError) -> None:
+        """Another process has taken the run: nothing more can be written."""
+        if self.pen is not None:
+            self.pen.failure = self.pen.failure or error
+        self.cancel()
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, unless the run is cancelled meanwhile."""
+        if self.cancelling.wait(seconds):
+            raise RunStoppedError(self.run_id, "sleep", self.stopping or "was cancelled")
+
+    # Without a store.
+
+    def keep(self, output: str | None, value: Any, scope: Scope, *, append: bool) -> None:
+        """Put what a step gave into the state of a run that is not stored."""
+        self.state.update(scope.ops)
+        if output is not None and append:
+            self.state.setdefault(output, []).append(value)
+        elif output is not None:
+            self.state[output] = value
+
+    # The log.
+
+    def tell(self, name: str, seq: int | None = None, error: BaseException | None = None) -> None:
+        """Tell whoever wants to know what happened."""
+        if self.events and self.trail is not None:
+            step = None if seq is None else self.trail.step(self.run_id, seq)
+            said = None if error is None else faults.str_of(error)
+            self.events.emit(Event(name, self.run_id, self.name, step, said))
+
+    def note(self, ask: Ask, span: int, duration: float, status: Status, error: BaseException | None) -> None:
+        """Add a step to the run log."""
+        self.log.append((ask.name, span, ask.lane.scope, duration, status, error))

@@ -1,0 +1,137 @@
+"""What failed and why: the chain from a failure back to its steps, and recorded exceptions raised again.
+
+A failed step leaves a mark on its exception. When the exception, or one raised because of it, ends the step around or
+the run, the marks tell which steps it came from: those are asked for again when the failed run is taken up.
+"""
+
+from __future__ import annotations
+
+import builtins
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import ModuleType
+from typing import Any
+
+from everstep.codec.registry import register
+from everstep.codec.chain import Entry
+from everstep.codec.values import decode, view
+from everstep.errors import RecordedError, RedactedValueWarning, UnknownClassError
+from everstep.run.lanes import Scope
+
+_MARKS = "__everstep_marks__"
+
+
+def mark(error: BaseException, scope: Scope, seq: int) -> None:
+    """Note on an exception that a step of this scope failed with it."""
+    with suppress(AttributeError):  # an exception without room for it ends the chain there
+        error.__dict__.setdefault(_MARKS, []).append((scope, seq))
+
+
+def chain(error: BaseException, scope: Scope) -> list[int]:
+    """The failed steps of a scope that an exception came from: its own, else those of what caused it."""
+    level: BaseException | None = error
+    seen: set[int] = set()
+    while level is not None and id(level) not in seen:
+        seen.add(id(level))
+        hits = {seq for each in _members(level) for owner, seq in getattr(each, _MARKS, ()) if owner is scope}
+        if hits:
+            return sorted(hits)
+        level = level.__cause__ or (None if level.__suppress_context__ else level.__context__)
+    return []
+
+
+def _members(error: BaseException) -> Iterator[BaseException]:
+    waiting = [error]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        if isinstance(each, BaseExceptionGroup):
+            waiting.extend(each.exceptions)
+
+
+def raised_again(kept: list[Any], reachable: Callable[[str, str], Any]) -> BaseException:
+    """A recorded exception: of its own class where the code can name it, else a RecordedError with the same text.
+
+    `reachable(module, qualname)` finds what the user's code can name. No class is looked for anywhere else.
+    """
+    kind, message = kept[0], kept[1] if len(kept) > 1 else ""
+    origin = kept[3] if len(kept) > 3 else None
+    if origin is not None:
+        module, args = origin
+        cls = getattr(builtins, kind, None) if module == "builtins" else reachable(module, kind)
+        if isinstance(cls, type) and issubclass(cls, Exception):
+            error = cls.__new__(cls, *args)
+            error.args = tuple(args)
+            if str_of(error) == message:
+                return error
+    return RecordedError(kind, message)
+
+
+def str_of(error: BaseException) -> str:
+    """The text of an exception, whatever its own code does."""
+    try:
+        return str(error)
+    except Exception as another:  # noqa: BLE001 - whatever an exception's own code does, there is a text
+        return f"(its text could not be had: {type(another).__name__})"
+
+
+def viewed(data: bytes) -> dict[str, Any]:
+    """Stored inputs as plain data."""
+    found: dict[str, Any] = view(data)
+    return found
+
+
+def warn_of_redaction(run_id: str, entry: Entry) -> None:
+    """Say that the code goes on with a placeholder."""
+    warnings.warn(
+        f"step {entry.seq} ({entry.name!r}) of run {run_id!r} gave a secret, which was not stored: the resumed run goes "
+        "on with a placeholder in its place. Read secrets in the step that uses them, not in one that returns them.",
+        RedactedValueWarning,
+        stacklevel=2,
+    )
+
+
+class Reach:
+    """What the functions of a program can name: their globals, and what stands in the modules among these."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, dict[str, Any]] = {}
+        self._classes: dict[tuple[str, str], type] = {}
+        self._known: set[int] = set()
+
+    def add(self, function: Any) -> None:
+        """Let what this function can name be found."""
+        names = getattr(function, "__globals__", None)
+        if names is None or id(names) in self._known:
+            return
+        self._known.add(id(names))
+        self._modules[names.get("__name__", "")] = names
+        for value in list(names.values()):
+            if isinstance(value, ModuleType):
+                self._modules.setdefault(value.__name__, vars(value))
+            elif isinstance(value, type):
+                self._classes[value.__module__, value.__qualname__] = value
+
+    def __call__(self, module: str, qualname: str) -> Any:
+        """What stands there, None if the code cannot name it."""
+        if (module, qualname) in self._classes:
+            return self._classes[module, qualname]
+        first, *rest = qualname.split(".")
+        found = self._modules.get(module, {}).get(first)
+        for name in rest:
+            found = getattr(found, name, None)
+        return found
+
+    def decode(self, data: bytes, fetch: Callable[[bytes], bytes]) -> Any:
+        """A stored value, its classes registered as they are met if the code can name them."""
+        for _ in range(100):
+            try:
+                return decode(data, fetch)
+            except UnknownClassError as unknown:
+                module, _, qualname = unknown.name.partition(":")
+                cls = self(module, qualname)
+                if not isinstance(cls, type):
+                    raise
+                register(cls)
+        return decode(data, fetch)

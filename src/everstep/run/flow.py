@@ -1,0 +1,195 @@
+"""What happens when the code asks for a step, without waiting for anything: two drivers wait for what this says.
+
+`step_flow` yields what is to be done next, as (what, with): call the function in a lane, wait until rows are durable,
+sleep, wait for the outcome's turn, or suspend. What the driver got is sent back in, and so is what it raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from everstep.codec import record
+from everstep.errors import JournalError, MutatedArgumentError, RecordedError, StepTimeoutError, UnknownOutcomeError
+from everstep.journal import flags_of
+from everstep.model import Kind, Status
+from everstep.run import faults
+from everstep.run.arguments import Inputs
+from everstep.run.execution import Ask, Execution
+from everstep.run.lanes import Lane
+
+if TYPE_CHECKING:
+    from everstep.run.steps import Step
+
+CALL, WAIT, SLEEP, DELIVER, SUSPEND, FOREVER = range(6)
+Flow = Generator[tuple[int, Any], Any, Any]
+_OUTCOMES = (RecordedError, MutatedArgumentError, UnknownOutcomeError)  # journal errors that a step can end with
+
+
+class Suspended(BaseException):
+    """Takes a thread out of a run that waits for an answer. Not an Exception: no handler of the code may keep it."""
+
+
+def step_flow(lane: Lane, step: Step, args: Any, kwargs: Any, loop: asyncio.AbstractEventLoop | None) -> Flow:
+    """One step, from the request to its outcome."""
+    run = lane.run
+    ask = run.ask(lane, step.name, inputs_of(run, step, args, kwargs))
+    recorded = ask.recorded
+    if recorded is None:
+        attempt, limit = 1, step.retry.attempts
+    else:
+        if recorded.outcome is not None:
+            if recorded.cancelled:
+                yield FOREVER, None
+            if not (recorded.id is not None and flags_of(recorded.outcome) & record.OPEN):
+                if loop is not None:
+                    yield DELIVER, recorded.outcome.seq
+                return run.serve(ask)
+        attempt = recorded.attempt + 1
+        limit = step.retry.attempts + (recorded.attempt if recorded.reopened else 0)
+        if recorded.intent and step.external:
+            yield from _unknown(run, ask, step)
+    while True:
+        inner = run.enter(ask, attempt)
+        if step.external and run.pen is not None and inner.scope.start is not None:
+            yield WAIT, announce(run, ask, inner, loop)
+        duration = None
+        try:
+            value = yield CALL, inner
+            duration = run.leave(ask)
+            return (yield from completed(run, ask, step, inner, value, duration, loop))
+        except BaseException as error:
+            if duration is None:
+                duration = run.leave(ask)
+            if not is_outcome(run, error, inner):
+                cancelled(run, ask, inner, error, loop)
+                raise
+            if isinstance(error, StepTimeoutError):
+                inner.stopped = True  # what is left of it goes on in a thread that cannot be ended
+            if attempt < limit and step.retry.applies(error):
+                yield WAIT, failed(run, ask, inner, error, duration, loop, kind=Kind.ATTEMPT)
+            else:
+                yield WAIT, failed(run, ask, inner, error, duration, loop)
+                if loop is not None:
+                    yield DELIVER, None
+                raise
+        yield SLEEP, step.retry.delay(attempt)
+        attempt += 1
+        ask.recorded = None
+
+
+def inputs_of(run: Execution, step: Step, args: Any, kwargs: Any) -> Inputs | None:
+    """What a call is given, as it will be stored; None where nothing is stored."""
+    if run.trail is None:
+        return None
+    run.reach.add(step.function)
+    return Inputs(run.trail.gate, step.name, step.parameters.bind(args, kwargs))
+
+
+def completed(
+    run: Execution,
+    ask: Ask,
+    step: Step,
+    inner: Lane,
+    value: Any,
+    duration: float,
+    loop: Any,
+    *,
+    partial: bool = False,
+) -> Flow:
+    """Record what a step gave, then deliver it."""
+    scope = inner.scope
+    if ask.inputs is not None and run.trail is not None:
+        changed = ask.inputs.changed(run.trail.gate)
+        if changed is not None:
+            raise MutatedArgumentError(step.name, changed)
+    if scope.lanes or run.divergence is not None:
+        run.check_left(scope)
+    recorded = ask.recorded
+    if recorded is not None and recorded.outcome is not None:  # it was open: its outcome is known
+        return run.serve(ask)
+    flags = (record.AWAITED if loop is not None else 0) | (record.OPEN if scope.at_work and scope.lanes else 0)
+    seq, waiter = run.put(
+        ask, loop, whole=scope.id is None, output=value, duration_ms=duration, attempt=scope.attempt, id=scope.id,
+        external=step.external, partial=partial, flags=flags, set=scope.ops or None, child_run_id=scope.child,
+        **({"append_to": step.output} if step.append else {"output_to": step.output}),
+    )  # fmt: skip
+    if run.pen is None:
+        run.keep(step.output, value, scope, append=step.append)
+    run.note(ask, scope.id or seq, duration, Status.COMPLETED, None)
+    if waiter is not None:
+        yield WAIT, waiter
+    if run.events:
+        run.tell("step_completed", seq)
+    if loop is not None:
+        yield DELIVER, None
+    return value
+
+
+def is_outcome(run: Execution, error: BaseException, inner: Lane) -> bool:
+    """Whether a step ended with this. Else the run is being stopped, or cannot go on, and the step has no outcome."""
+    if not isinstance(error, Exception) or (run.stopping is not None and inner.scope.lanes):
+        return False
+    if run.pen is not None and run.pen.failure is not None:
+        return False
+    return not isinstance(error, JournalError) or isinstance(error, _OUTCOMES)
+
+
+def failed(
+    run: Execution,
+    ask: Ask,
+    inner: Lane,
+    error: BaseException,
+    duration: float,
+    loop: Any,
+    *,
+    kind: Kind = Kind.STEP,
+    chunks: list[Any] | None = None,
+) -> Any:
+    """Record a failure, of one attempt or of the step. What to wait for."""
+    scope = inner.scope
+    seq, waiter = run.put(
+        ask, loop, whole=scope.id is None, kind=kind, status=Status.FAILED, error=error, duration_ms=duration,
+        output=chunks, child_run_id=scope.child,
+        attempt=scope.attempt, id=scope.id, flags=record.AWAITED if loop is not None else 0,
+        **run.failed_row(error, inner),
+    )  # fmt: skip
+    if kind is Kind.STEP:
+        faults.mark(error, ask.lane.scope, seq)
+        run.note(ask, scope.id or seq, duration, Status.FAILED, error)
+        if run.events:
+            run.tell("step_failed", seq)
+    return waiter
+
+
+def cancelled(run: Execution, ask: Ask, inner: Lane, error: BaseException, loop: Any) -> None:
+    """Record that a step was cancelled while the run goes on. Nobody can wait for that here."""
+    if isinstance(error, asyncio.CancelledError) and run.stopping is None and run.pen is not None:
+        scope = inner.scope
+        run.put(
+            ask, loop, whole=scope.id is None, kind=Kind.CANCELLED, status=Status.CANCELLED, attempt=scope.attempt,
+            id=scope.id,
+        )  # fmt: skip
+
+
+def announce(run: Execution, ask: Ask, inner: Lane, loop: Any) -> Any:
+    """Record that an external effect is about to happen. What to wait for, whatever the run's durability."""
+    inner.scope.start = None
+    inner.scope.id, waiter = run.put(
+        ask, loop, now=True, kind=Kind.INTENT, status=Status.ACTIVE, attempt=inner.scope.attempt, external=True
+    )
+    return waiter
+
+
+def _unknown(run: Execution, ask: Ask, step: Step) -> Flow:
+    """An external effect was announced, and has no outcome."""
+    recorded = ask.recorded
+    if recorded is None or step.unknown == "retry":
+        return
+    if step.unknown == "fail":
+        error = UnknownOutcomeError(run.run_id, step.name, recorded.seq)
+        inner = run.enter(ask, recorded.attempt + 1)
+        yield WAIT, failed(run, ask, inner, error, run.leave(ask), None)
+        raise error
+    yield SUSPEND, recorded.id or recorded.seq

@@ -1,0 +1,78 @@
+"""One thread for all runs of the process: it keeps their leases while steps take their time, and hears requests."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING
+
+from everstep.errors import EverstepError, StaleWriterError
+
+if TYPE_CHECKING:
+    from everstep.run.execution import Execution
+
+_BEAT = 0.5  # seconds between two looks
+CANCEL = "cancel"
+
+_lock = threading.Lock()
+_runs: weakref.WeakSet[Execution] = weakref.WeakSet()
+_live = 0
+_thread: threading.Thread | None = None
+_wake = threading.Event()
+
+
+def live_runs() -> int:
+    """How many runs are at work in this process."""
+    return _live
+
+
+def begin(run: Execution) -> None:
+    """Look after a run until `end`."""
+    global _live, _thread  # noqa: PLW0603 - one heart for the process
+    with _lock:
+        _live += 1
+        if run.pen is None:
+            return
+        _runs.add(run)
+        if _thread is None or not _thread.is_alive():
+            _thread = threading.Thread(target=_beat, name="everstep-heart", daemon=True)
+            _thread.start()
+
+
+def end(run: Execution) -> None:
+    """The opposite of `begin`."""
+    global _live  # noqa: PLW0603 - as above
+    with _lock:
+        _live -= 1
+        _runs.discard(run)
+
+
+def _beat() -> None:
+    renewed: weakref.WeakKeyDictionary[Execution, float] = weakref.WeakKeyDictionary()
+    while True:
+        _wake.wait(_BEAT)
+        with _lock:
+            runs = list(_runs)
+        now = time.monotonic()
+        for run in runs:
+            due = now - renewed.setdefault(run, now) > run.lease / 3
+            if due:
+                renewed[run] = now
+            try:
+                _look_after(run, renew=due)
+            except StaleWriterError as lost:
+                run.lose(lost)
+            except EverstepError:
+                pass  # the run's own next write meets the same, and says so
+        del runs
+
+
+def _look_after(run: Execution, *, renew: bool) -> None:
+    if run.closed or run.pen is None:
+        return
+    scribe = run.pen.scribe
+    if renew:
+        scribe.store.renew(scribe.claim, run.lease)
+    if scribe.store.run(run.run_id).request == CANCEL:
+        run.cancel()

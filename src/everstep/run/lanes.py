@@ -1,0 +1,126 @@
+"""Where a step belongs: in which step's body, and there in which task, thread or branch.
+
+A lane is found by the context variable, corrected by what the task factory (or a pool's worker) knows: contexts are
+copied and passed around freely, while a task is one task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from everstep.journal import Track
+    from everstep.run.execution import Execution
+
+CURRENT: ContextVar[Lane | None] = ContextVar("everstep_lane", default=None)
+OF_TASK: WeakKeyDictionary[asyncio.Task[Any], Lane] = WeakKeyDictionary()
+
+
+class _OfThread(threading.local):
+    lane: Lane | None = None
+
+
+OF_THREAD = _OfThread()
+_lock = threading.Lock()
+
+
+class Scope:
+    """One attempt at a step, or the run itself: what lanes are counted in."""
+
+    __slots__ = ("at_work", "attempt", "child", "id", "index", "lanes", "name", "ops", "place", "start")
+
+    def __init__(self, place: Lane | None, name: str, index: int, attempt: int) -> None:
+        self.place = place  # the lane that the step stands in; None for the run
+        self.name = name
+        self.index = index
+        self.attempt = attempt
+        self.id: int | None = None  # known once its beginning is written; None for the run
+        self.start: dict[str, Any] | None = None  # what its beginning will say, until that is written
+        self.ops: dict[Any, Any] = {}  # what it set in the state
+        self.lanes: dict[str, Lane] = {}  # that asked for a step, by path
+        self.at_work = 0  # spawned lanes that have not ended
+        self.child: str | None = None  # the run that the step is
+
+    def key(self) -> str:
+        """The place of the step in the program, whatever the attempt: the same after every crash and retry."""
+        if self.place is None:
+            return ""
+        return "/".join(filter(None, (self.place.scope.key(), self.place.path, f"{self.name}#{self.index}")))
+
+
+class Lane:
+    """A sequence of steps: no two of them are at work at the same time."""
+
+    __slots__ = ("__weakref__", "busy", "names", "path", "position", "run", "scope", "seen", "spawned", "stopped")
+    __slots__ += ("track", "unordered", "up")
+
+    def __init__(self, run: Execution, scope: Scope, path: str, up: Lane | None) -> None:
+        self.run = run
+        self.scope = scope
+        self.path = path
+        self.up = up  # the lane it was spawned from, or whose step's body it is
+        self.position = 0
+        self.names: dict[str, int] = {}
+        self.spawned: dict[str, int] = {}
+        self.busy: str | None = None  # the step at work
+        self.seen = -1 if up is None else up.seen  # the newest row that its code may know of
+        self.track: Track | None = None if scope.start is not None else run.journal.track(scope.id, path)
+        self.unordered = False
+        self.stopped = False
+
+    def take(self, name: str) -> tuple[int, int]:
+        """The next position, and which of its name it is."""
+        position = self.position
+        self.position = position + 1
+        index = self.names.get(name, 0)
+        self.names[name] = index + 1
+        return position, index
+
+    def spawn(self, kind: str, name: str, number: int | None = None) -> Lane:
+        """A lane beside this one's code. Counted by name, so that what a library spawns shifts nothing."""
+        tag = f"{kind}:{name.replace('/', '.')}"
+        with _lock:
+            count = self.spawned.get(tag, 0)
+            self.spawned[tag] = count + 1
+        segment = f"{tag}#{count if number is None else number}@{self.position}"
+        return Lane(self.run, self.scope, f"{self.path}/{segment}" if self.path else segment, self)
+
+    def group(self, key: int, size: int) -> int:
+        """The number of a group of lanes that is known by `key` until all of its `size` are spawned."""
+        number, left = f"group {key}", f"left of {key}"
+        if number not in self.spawned:
+            self.spawned["groups"] = self.spawned.get("groups", -1) + 1
+            self.spawned[number], self.spawned[left] = self.spawned["groups"], size
+        self.spawned[left] -= 1
+        if self.spawned[left] == 0:
+            del self.spawned[left]
+            return self.spawned.pop(number)
+        return self.spawned[number]
+
+    def descends(self, other: Lane) -> bool:
+        """Whether this is the other lane, or lies below it."""
+        lane: Lane | None = self
+        while lane is not None:
+            if lane is other:
+                return True
+            lane = lane.up
+        return False
+
+
+def here() -> Lane | None:
+    """The lane of the code that calls, None outside of a run."""
+    lane = CURRENT.get()
+    if asyncio._get_running_loop() is None:  # noqa: SLF001 - the public one raises where there is none, at ten times the price
+        known = OF_THREAD.lane
+    else:
+        task = asyncio.current_task()
+        known = OF_TASK.get(task) if task is not None else None
+    if known is None or known is lane:
+        return lane
+    if lane is None or not lane.descends(known):
+        return known
+    return lane

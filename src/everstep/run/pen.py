@@ -1,0 +1,115 @@
+"""Writes the rows of a run in order, from any thread or event loop, and says when they are durable."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from everstep.errors import EverstepError
+from everstep.store.base import Append, Keyframe
+from everstep.trail.scribe import Scribe
+
+Waiter = Callable[[], object] | asyncio.Future[Any] | None
+DURABILITIES = ("sync", "async", "exit")
+_BACKLOG = 1_000  # rows that may wait to be written when nobody waits for them
+_CHUNK = 500  # rows that one transaction writes at the end of a run that wrote nothing before
+
+
+class Pen:
+    """Hands what the scribe drafts to the store. A write that failed ends it: what follows would not fit.
+
+    `sync`: the waiter of a row is done when it is durable. `async`: rows are written in the background, and a failure
+    surfaces with a later row. `exit`: rows are written when the run ends or is given up.
+    """
+
+    def __init__(self, scribe: Scribe, durability: str) -> None:
+        self.scribe = scribe
+        self.lock = threading.RLock()
+        self.failure: Exception | None = None
+        self._durability = durability
+        self._drafted: list[Append] = []  # rows that go with the next ones, in one transaction
+        self._backlog: deque[Callable[[], bool]] = deque()
+
+    def draft(self, name: str, **detail: Any) -> int:
+        """Draft a row; `send` writes it. Its seq. Raises, with nothing drafted, if a value does not fit."""
+        if self.failure is not None:
+            raise self.failure
+        append = self.scribe.row(name, **detail)
+        self._drafted.append(append)
+        return append.entries[0].seq
+
+    def send(self, loop: asyncio.AbstractEventLoop | None, *, now: bool = False, unawaited: bool = False) -> Waiter:
+        """Hand over what was drafted. What it gives tells when that is durable; None if nobody should wait for it.
+
+        With `now` it is written whatever the mode; `unawaited` rows are written soon, and durable with the next ones.
+        """
+        if not self._drafted or (self._durability == "exit" and not now):
+            return None
+        drafted, self._drafted = self._drafted, []
+        waiter: Waiter = None
+        for start in range(0, len(drafted), _CHUNK):
+            background = unawaited or (self._durability == "async" and not now)
+            waiter = self._hand_over(joined(drafted[start : start + _CHUNK]), loop, background=background)
+        return waiter
+
+    def flush(self) -> None:
+        """Have everything written that was drafted so far."""
+        with self.lock:
+            waiter = self.send(None, now=True)
+        if callable(waiter):
+            waiter()
+        while self._backlog:
+            self._backlog.popleft()()
+
+    def _hand_over(self, append: Append, loop: asyncio.AbstractEventLoop | None, *, background: bool) -> Waiter:
+        store, settle = self.scribe.store, partial(self._settle, append)
+        try:
+            if background:
+                return self._bounded(store.post(append, settle))
+            if loop is not None:
+                return store.submit(append, loop, settle)
+            return partial(self._wait, append, store.post(append))
+        except EverstepError as error:
+            self._settle(append, error, kept=False)
+            raise
+
+    def _wait(self, append: Append, wait: Callable[[], bool]) -> None:
+        try:
+            kept = wait()
+        except Exception as error:
+            self._settle(append, error, kept=False)
+            raise
+        self._settle(append, None, kept)
+
+    def _bounded(self, wait: Callable[[], bool]) -> Waiter:
+        self._backlog.append(wait)
+        return self._backlog.popleft() if len(self._backlog) > _BACKLOG else None
+
+    def _settle(self, append: Append, error: Exception | None, kept: bool) -> None:  # noqa: FBT001 - as stores tell it
+        with self.lock:
+            if error is not None:
+                self.failure = error
+                self.scribe.lost()
+            else:
+                self.scribe.settled(append, kept=kept)
+
+
+def joined(appends: list[Append]) -> Append:
+    """Rows that follow one another, in one."""
+    if len(appends) == 1:
+        return appends[0]
+    keyframe: Keyframe | None = None
+    blobs: dict[bytes, bytes] = {}
+    status = None
+    for append in appends:
+        if append.keyframe is not None:  # the newest tells all; it may refer to what came with an earlier one
+            earlier = keyframe.blobs if keyframe is not None else {}
+            keyframe = append.keyframe._replace(blobs={**earlier, **append.keyframe.blobs})
+        blobs.update(append.blobs or {})
+        status = append.status if append.status is not None else status
+    entries = [entry for append in appends for entry in append.entries]
+    return Append(appends[0].claim, entries, blobs, keyframe, status)

@@ -1,0 +1,78 @@
+"""What came of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from everstep.model import Status
+from everstep.run.log import RunLog
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class PauseInfo:
+    """A question that a run waits for the answer to."""
+
+    run_id: str  # of the run that waits: this one, or a child of it
+    seq: int  # what `trail.answer(run_id, value, pause=seq)` takes
+    name: str  # of the step that waits: "pause", or an external one whose outcome is not known
+    prompt: str
+    schema: Any = None
+    options: list[Any] | None = None
+    deadline: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult(Generic[R]):
+    """How a run stands after `run` returned: completed, or paused; with error_handling="continue" also failed."""
+
+    run_id: str
+    status: Status
+    log: RunLog
+    value: R = None  # type: ignore[assignment] # of a run that has not completed there is none
+    error: BaseException | None = None
+    pauses: tuple[PauseInfo, ...] = field(default=())
+    restored: bool = False  # the run had completed before: nothing was executed
+
+    @property
+    def pause(self) -> PauseInfo | None:
+        """What the run waits for, the first of it."""
+        return self.pauses[0] if self.pauses else None
+
+    @property
+    def workflow_id(self) -> str:
+        return self.run_id
+
+    @property
+    def completed(self) -> bool:
+        return self.status is Status.COMPLETED
+
+    @property
+    def failed(self) -> bool:
+        return self.status is Status.FAILED
+
+    @property
+    def paused(self) -> bool:
+        return self.status is Status.PAUSED
+
+    @property
+    def stopped(self) -> bool:
+        return self.status in {Status.STOPPED, Status.CANCELLED}
+
+    def summary(self) -> str:
+        """One line: the run, how it stands, what it took."""
+        again = " (restored)" if self.restored else ""
+        return f"{self.run_id}: {self.status}{again}, {self.log.summary()}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """What JSON can hold of it: no values, and no text of errors."""
+        return {
+            "run_id": self.run_id,
+            "status": str(self.status),
+            "restored": self.restored,
+            "error": None if self.error is None else type(self.error).__qualname__,
+            "pauses": [pause.seq for pause in self.pauses],
+            "log": self.log.to_dict(),
+        }

@@ -1,0 +1,36 @@
+"""When a failed step is tried again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from everstep.errors import JournalError
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try a failed step again: up to `attempts` times in all, `backoff` seconds apart, then `factor` times that.
+
+    `on` are the exceptions that are worth it.
+    """
+
+    attempts: int = 3
+    backoff: float = 1.0
+    factor: float = 2.0
+    longest: float = 60.0
+    on: tuple[type[Exception], ...] = (Exception,)
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1 or self.backoff < 0 or self.factor < 1 or self.longest < 0:
+            raise ValueError(f"{self} makes no sense: attempts from 1, backoff and longest from 0, factor from 1")
+
+    def applies(self, error: BaseException) -> bool:
+        """Whether this failure is worth another attempt."""
+        return isinstance(error, self.on) and not isinstance(error, JournalError)
+
+    def delay(self, attempt: int) -> float:
+        """Seconds to wait after the given attempt failed."""
+        return float(min(self.longest, self.backoff * self.factor ** min(attempt - 1, 1000)))
+
+
+ONCE = Retry(attempts=1)

@@ -1,0 +1,306 @@
+"""The runner, and its twin for event loops. They differ in how they wait."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from types import FrameType
+from typing import Any, Literal, ParamSpec, TypeVar
+
+from everstep.errors import DivergenceError, RunCancelledError
+from everstep.model import Status
+from everstep.run.flow import Suspended
+from everstep.run.lanes import CURRENT, OF_TASK
+from everstep.run.life import Life
+from everstep.run.pen import DURABILITIES
+from everstep.run.result import RunResult
+from everstep.run.spawning import enter_loop, leave_loop
+from everstep.run.workflows import Workflow
+from everstep.store.base import LEASE_SECONDS
+from everstep.trail.trail import Trail
+from everstep.trail.twin import AsyncTrail
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Durability = Literal["sync", "async", "exit"]
+ErrorHandling = Literal["raise", "continue"]
+NO_ANSWER: Any = object()
+_QUIET, _QUIET_TURNS = 0.01, 3  # how long, and how often in a row, nothing may move in a run that waits for an answer
+
+
+class _Runs:
+    """What the two runners have in common: where runs are kept, and how durably."""
+
+    def __init__(
+        self,
+        trail: Trail | AsyncTrail | None = None,
+        *,
+        durability: Durability = "sync",
+        lease: float = LEASE_SECONDS,
+    ) -> None:
+        if durability not in DURABILITIES:
+            raise ValueError(f"durability={durability!r}: use one of {', '.join(DURABILITIES)}")
+        self.trail = trail.trail if isinstance(trail, AsyncTrail) else trail
+        self.durability = durability
+        self.lease = lease
+
+    def life(self, workflow: Workflow[..., Any]) -> Life:
+        """A run to begin."""
+        if not isinstance(workflow, Workflow):
+            raise TypeError(f"{workflow!r} is not a workflow: decorate it with @everstep.workflow")
+        return Life(self.trail, self.durability, self.lease, workflow)
+
+    def settle(self, run_id: str | None, answer: Any) -> None:
+        """Take the answer that a paused run is given."""
+        if answer is not NO_ANSWER:
+            if run_id is None or self.trail is None:
+                raise ValueError("an answer is for a run of a trail: give the id of the run that waits")
+            self.trail.answer(run_id, answer)
+
+
+class Runner(_Runs):
+    """Runs workflows and waits for them. Without a trail nothing is stored, and the log is all there is."""
+
+    def run(
+        self,
+        workflow: Workflow[P, Any],
+        *args: Any,
+        id: str | None = None,  # noqa: A002 - the run's id, as everywhere
+        tags: Mapping[str, str] | None = None,
+        answer: Any = NO_ANSWER,
+        error_handling: ErrorHandling = "raise",
+        **kwargs: Any,
+    ) -> RunResult[Any]:
+        """Run a workflow, or go on with a run that was interrupted, failed or paused, if the id is that of one.
+
+        Of a run that has completed the recorded result is given. Raises what the workflow raises, InputsDifferError,
+        OwnedError, DivergenceError and RunCancelledError.
+        """
+        self.settle(id, answer)
+        life = self.life(workflow)
+        done = life.begin(id, args, kwargs, tags=tags)
+        return done or go_through(life, error_handling)
+
+    def resume(self, workflow: Workflow[..., Any], run_id: str) -> RunResult[Any]:
+        """Go on with a run, with the inputs it began with. Raises RunNotFoundError."""
+        if self.trail is not None:
+            self.trail.run(run_id)
+        return self.run(workflow, id=run_id)
+
+
+def go_through(life: Life, error_handling: ErrorHandling = "raise") -> RunResult[Any]:
+    """Run the function of a run that has begun, on this thread."""
+    if life.workflow.is_async:
+        return asyncio.run(go_through_awaited(life, error_handling))
+    run, give_up = life.run, True
+    token = CURRENT.set(run.root)
+    try:
+        with _terminable():
+            value = life.workflow.function(*life.args, **life.kwargs)
+        if life.is_suspended():
+            raise Suspended
+        if run.cancelling.is_set():
+            raise RunCancelledError(run.run_id)
+        _wait(life.completed(value, None))
+        give_up = False
+        return life.result(Status.COMPLETED, value)
+    except Suspended:
+        _wait(life.paused(None))
+        return life.result(Status.PAUSED)
+    except Exception as error:
+        if _ends(life, error):
+            _wait(life.cancelled(None) if run.cancelling.is_set() else life.failed(error, None))
+            give_up = False
+        return _failed(life, error, error_handling)
+    finally:
+        CURRENT.reset(token)
+        life.close(give_up=give_up)
+
+
+def _wait(waiter: Any) -> None:
+    if waiter is not None:
+        waiter()
+
+
+def _ends(life: Life, error: Exception) -> bool:
+    """Whether a run has ended with this. A divergence, or a store that fails, leaves it as it is."""
+    run = life.run
+    if run.divergence is not None or isinstance(error, DivergenceError):
+        return False
+    return run.pen is None or run.pen.failure is None
+
+
+def _failed(life: Life, error: Exception, error_handling: ErrorHandling) -> RunResult[Any]:
+    """The result of a run that failed, where it is wanted; else what it failed with is raised."""
+    run = life.run
+    if run.divergence is not None:
+        raise run.divergence from (None if error is run.divergence else error)
+    if life.is_suspended():
+        return life.result(Status.PAUSED)
+    if run.cancelling.is_set():
+        if run.pen is not None and run.pen.failure is not None:
+            raise run.pen.failure
+        raise RunCancelledError(run.run_id) from None
+    result = life.result(Status.FAILED, error=error)
+    if error_handling == "continue":
+        return result
+    if life.trail is not None and isinstance(error, Exception):
+        error.add_note(f"everstep: run {run.run_id!r} failed; run it again with the same id to go on at the failure")
+    raise error
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM end the run as Ctrl-C does, so that what it did is kept and it is given up, not left."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+
+    def leave(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+class AsyncRunner(_Runs):
+    """Runs workflows on an event loop, which never waits for the disk. A plain workflow is run in a thread."""
+
+    async def run(
+        self,
+        workflow: Workflow[P, Any],
+        *args: Any,
+        id: str | None = None,  # noqa: A002 - the run's id, as everywhere
+        tags: Mapping[str, str] | None = None,
+        answer: Any = NO_ANSWER,
+        error_handling: ErrorHandling = "raise",
+        **kwargs: Any,
+    ) -> RunResult[Any]:
+        """Run a workflow, or go on with a run, as `Runner.run` does."""
+        life = self.life(workflow)
+
+        def begin() -> RunResult[Any] | None:
+            self.settle(id, answer)
+            return life.begin(id, args, kwargs, tags=tags)
+
+        done = await _off_the_loop(life, begin)
+        if done is not None:
+            return done
+        if not workflow.is_async:
+            return await asyncio.to_thread(go_through, life, error_handling)
+        return await go_through_awaited(life, error_handling)
+
+    async def resume(self, workflow: Workflow[..., Any], run_id: str) -> RunResult[Any]:
+        """Go on with a run, with the inputs it began with. Raises RunNotFoundError."""
+        if self.trail is not None:
+            await asyncio.to_thread(self.trail.run, run_id)
+        return await self.run(workflow, id=run_id)
+
+
+async def _off_the_loop(life: Life, begin: Callable[[], RunResult[Any] | None]) -> RunResult[Any] | None:
+    """Begin in a thread. If nobody waits for it any more, the run is given up."""
+    abandoned = False
+
+    def work() -> RunResult[Any] | None:
+        done = begin()
+        if abandoned and done is None:
+            life.close(give_up=True)
+        return done
+
+    try:
+        return await asyncio.to_thread(work) if life.trail is not None else begin()
+    except asyncio.CancelledError:
+        abandoned = True
+        raise
+
+
+async def go_through_awaited(life: Life, error_handling: ErrorHandling = "raise") -> RunResult[Any]:
+    """Run the function of a run that has begun, on this event loop."""
+    run, give_up = life.run, True
+    loop = asyncio.get_running_loop()
+    run.turnstile.loop = loop
+    enter_loop(loop)
+    token = CURRENT.set(None)
+    main = asyncio.ensure_future(_main(life))
+    CURRENT.reset(token)
+    run.on_cancel = lambda: loop.call_soon_threadsafe(main.cancel)
+    try:
+        await _settled(life, main)
+        if life.is_suspended():
+            await _awaited(life.paused(loop))
+            return life.result(Status.PAUSED)
+        if run.cancelling.is_set():
+            raise RunCancelledError(run.run_id)  # noqa: TRY301 - told as any other failure
+        value = main.result()
+        await _awaited(life.completed(value, loop))
+        give_up = False
+        return life.result(Status.COMPLETED, value)
+    except Exception as error:
+        if _ends(life, error) and not life.is_suspended():
+            await _awaited(life.cancelled(loop) if run.cancelling.is_set() else life.failed(error, loop))
+            give_up = False
+        return _failed(life, error, error_handling)
+    finally:
+        leave_loop(loop)
+        if give_up:
+            await _give_up(life, main)
+        else:
+            life.close(give_up=False)
+
+
+async def _main(life: Life) -> Any:
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine of a task
+    OF_TASK[task] = life.run.root
+    token = CURRENT.set(life.run.root)
+    try:
+        function: Callable[..., Coroutine[Any, Any, Any]] = life.workflow.function
+        return await function(*life.args, **life.kwargs)
+    finally:
+        CURRENT.reset(token)
+
+
+async def _settled(life: Life, main: asyncio.Task[Any]) -> None:
+    """Wait until the function has ended, or until nothing moves any more because a lane waits for an answer."""
+    run, loop = life.run, asyncio.get_running_loop()
+    suspended = asyncio.Event()
+    run.on_suspend = lambda: loop.call_soon_threadsafe(suspended.set)
+    watch = loop.create_task(suspended.wait(), context=contextvars.Context())
+    try:
+        await asyncio.wait([main, watch], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        watch.cancel()
+    quiet = 0
+    while not main.done() and quiet < _QUIET_TURNS:
+        await asyncio.wait([main], timeout=_QUIET)
+        quiet = quiet + 1 if run.idle() else 0
+    if not main.done():
+        run.stopping = "waits for an answer"
+        tasks = [main, *run.turnstile.tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        return
+    if life.is_suspended():
+        return
+    if main.cancelled() and not run.cancelling.is_set():
+        raise asyncio.CancelledError
+
+
+async def _awaited(waiter: Any) -> None:
+    if waiter is not None:
+        await waiter
+
+
+async def _give_up(life: Life, main: asyncio.Task[Any]) -> None:
+    if not main.done():
+        main.cancel()
+        await asyncio.wait([main])
+    await asyncio.shield(asyncio.to_thread(life.close, give_up=True))

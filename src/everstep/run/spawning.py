@@ -1,0 +1,239 @@
+"""Lanes for tasks, threads and pool jobs, whoever starts them.
+
+Tasks: a factory on the event loop, while runs are live on it. Threads and jobs: `Thread.start` and
+`ThreadPoolExecutor.submit` are wrapped once, when the first run begins, and stay so; without a run they pass straight
+through. Other pools are served by `everstep.submit`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from types import FrameType
+from typing import Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
+
+from everstep.errors import JournalError
+from everstep.run.lanes import CURRENT, OF_TASK, OF_THREAD, Lane, here
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_NO_LANES = ("concurrent.futures.thread", "everstep.")  # threads of pools, whose jobs have lanes, and our own
+_LOOK_BACK = 6  # frames between a factory and the asyncio function that spawns
+_factories: WeakKeyDictionary[asyncio.AbstractEventLoop, _Factory] = WeakKeyDictionary()
+
+
+# Tasks.
+
+
+class _Factory:
+    """The task factory of one loop while runs are live on it, around the one that was there before."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.runs = 0
+        self.previous = loop.get_task_factory()
+        eager = getattr(asyncio, "eager_task_factory", None)
+        is_eager = eager is not None and getattr(self.previous, "__code__", None) is eager.__code__
+        # Libraries tell an eager loop by the code of its factory, so an eager one must be made by asyncio's own maker.
+        self.installed: Any = asyncio.create_eager_task_factory(self._construct) if is_eager else self._make  # type: ignore[attr-defined, unused-ignore] # 3.12 and later
+
+    def _make(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        spawned = _lane_for(coro, options)
+        if self.previous is None:
+            task = asyncio.Task(coro, loop=loop, **options)
+        else:
+            task = self.previous(loop, coro, **options)  # type: ignore[assignment] # a Task, or what acts as one
+        return _watched(task, spawned)
+
+    def _construct(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        spawned = _lane_for(coro, options)
+        inner = self.previous.__closure__[0].cell_contents if self.previous.__closure__ else asyncio.Task  # type: ignore[union-attr] # an eager factory has it
+        return _watched(inner(coro, **options), spawned)
+
+
+def enter_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Give the tasks of a loop their lanes, until as many `leave_loop`."""
+    factory = _factories.get(loop)
+    if factory is None or loop.get_task_factory() is not factory.installed:
+        factory = _Factory(loop)
+        loop.set_task_factory(factory.installed)
+        _factories[loop] = factory
+    factory.runs += 1
+
+
+def leave_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """The opposite of `enter_loop`. A factory that somebody put over ours stays."""
+    factory = _factories.get(loop)
+    if factory is None:
+        return
+    factory.runs -= 1
+    if factory.runs == 0:
+        del _factories[loop]
+        if loop.get_task_factory() is factory.installed:
+            loop.set_task_factory(factory.previous)
+
+
+def knows_loop(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether tasks of this loop get lanes."""
+    return loop in _factories
+
+
+def adopt_loop() -> None:
+    """Make an event loop that was started inside a run known to it. Call it first thing in that loop."""
+    loop = asyncio.get_running_loop()
+    lane = here()
+    if lane is not None and not knows_loop(loop):
+        enter_loop(loop)
+        task = asyncio.current_task()
+        if task is not None:
+            OF_TASK[task] = lane
+
+
+def _lane_for(coro: Any, options: dict[str, Any]) -> tuple[Lane, Lane] | None:
+    """Where a new task belongs, put into the context it gets; with the lane it comes from. None outside of a run."""
+    context: contextvars.Context | None = options.get("context")
+    origin = here()
+    if origin is None and context is not None:
+        origin = context.get(CURRENT)
+    if origin is None or origin.run.closed:
+        return None
+    lane = _spawn(origin, coro)
+    if context is None:
+        context = options["context"] = contextvars.copy_context()
+    context.run(CURRENT.set, lane)
+    return origin, lane
+
+
+def _spawn(origin: Lane, coro: Any) -> Lane:
+    frame: FrameType | None = sys._getframe(3)  # noqa: SLF001 - who spawns is to be seen nowhere else
+    for _ in range(_LOOK_BACK):
+        if frame is None:
+            break
+        if frame.f_globals.get("__name__") == "asyncio.tasks":
+            name = frame.f_code.co_name
+            if name == "wait_for":  # 3.11 spawns here and later versions do not: one lane on all of them
+                return origin
+            if name == "as_completed" or frame.f_code.co_qualname.startswith("_AsCompletedIterator"):
+                return origin.spawn(*_place_in(origin, frame, coro, name))
+        frame = frame.f_back
+    return origin.spawn("task", _name_of(coro))
+
+
+def _place_in(origin: Lane, frame: FrameType, coro: Any, name: str) -> tuple[str, str, int]:
+    """Which call of as_completed this is, and which of the awaitables given to it: it spawns a set, in any order."""
+    given = frame.f_locals.get("fs" if name == "as_completed" else "aws")
+    if isinstance(given, list | tuple):
+        for place, item in enumerate(given):
+            if item is coro:
+                return f"completed{origin.group(id(frame), len(given))}", _name_of(coro), place
+    raise JournalError(
+        "asyncio.as_completed spawns what it is given in any order, so the steps inside could not be told apart. "
+        "Give it a list or tuple, or tasks made beforehand."
+    )
+
+
+def _name_of(coro: Any) -> str:
+    return getattr(coro, "__qualname__", None) or type(coro).__qualname__
+
+
+def _watched(task: asyncio.Task[Any], spawned: tuple[Lane, Lane] | None) -> asyncio.Task[Any]:
+    if spawned is not None:
+        origin, lane = spawned
+        if not task.done():  # an eager one may be
+            OF_TASK[task] = lane
+        if lane is not origin:
+            lane.run.lane_began(lane, task)
+            task.add_done_callback(functools.partial(_ended, lane))
+    return task
+
+
+def _ended(lane: Lane, task: asyncio.Task[Any]) -> None:
+    lane.run.lane_ended(lane, whole=not task.cancelled() and task.exception() is None, task=True)
+
+
+# Threads and pools.
+
+
+def submit(pool: Executor, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    """`pool.submit`, for any pool of threads: the steps of the job belong to this run."""
+    lane = here()
+    if lane is None or lane.run.closed:
+        return pool.submit(function, *args, **kwargs)
+    job = _job(lane, function)
+    if isinstance(pool, ThreadPoolExecutor):
+        return _submit(pool, job, *args, **kwargs)
+    return pool.submit(job, *args, **kwargs)
+
+
+def _job(origin: Lane, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, run in a lane of its own. Also set for the thread: the job may bring a context copied earlier."""
+    lane = origin.spawn("job", _function_name(function))
+    lane.run.lane_began(lane, None)
+
+    def job(*args: Any, **kwargs: Any) -> Any:
+        before, OF_THREAD.lane = OF_THREAD.lane, lane
+        token = CURRENT.set(lane)
+        whole = False
+        try:
+            result = function(*args, **kwargs)
+            whole = True
+            return result
+        finally:
+            CURRENT.reset(token)
+            OF_THREAD.lane = before
+            lane.run.lane_ended(lane, whole=whole, task=False)
+
+    return job
+
+
+def _function_name(function: Any) -> str:
+    while isinstance(function, functools.partial):  # also the way that asyncio.to_thread hands a function over
+        runs = getattr(function.func, "__name__", "") == "run" and function.args
+        function = function.args[0] if runs else function.func
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+_submit = ThreadPoolExecutor.submit
+_start = threading.Thread.start
+
+
+@functools.wraps(_submit)
+def _submit_in_lane(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+    lane = here()
+    if lane is None or lane.run.closed:
+        return _submit(self, fn, *args, **kwargs)
+    return _submit(self, _job(lane, fn), *args, **kwargs)
+
+
+@functools.wraps(_start)
+def _start_in_lane(self: threading.Thread) -> None:
+    target = getattr(self, "_target", None)
+    own = (getattr(target, "__module__", None) or "").startswith(_NO_LANES)
+    origin = None if own else here()
+    if origin is None or origin.run.closed:
+        _start(self)
+        return
+    lane = origin.spawn("thread", getattr(target, "__qualname__", None) or type(self).__qualname__)
+    run = self.run
+
+    def run_in_lane() -> None:
+        # The context only, not the thread's own variable: a long-lived worker would keep the lane of who started it.
+        CURRENT.set(lane)
+        run()
+
+    self.run = run_in_lane  # type: ignore[method-assign] # of this one thread
+    _start(self)
+
+
+def watch_threads() -> None:
+    """Wrap the ways threads start. Once: to unwrap would race with others who wrap them."""
+    if ThreadPoolExecutor.submit is _submit:
+        ThreadPoolExecutor.submit = _submit_in_lane  # type: ignore[method-assign] # this is the wrapping
+    if threading.Thread.start is _start:
+        threading.Thread.start = _start_in_lane  # type: ignore[method-assign] # as above

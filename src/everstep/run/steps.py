@@ -1,0 +1,232 @@
+"""The step: a function whose outcomes are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial, update_wrapper
+from types import MethodType
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+
+from everstep.errors import EscapedStepWarning, StepTimeoutError
+from everstep.run.arguments import Parameters
+from everstep.run.driving import drive, drive_awaited, known_loop
+from everstep.run.flow import step_flow
+from everstep.run.heart import live_runs
+from everstep.run.lanes import Lane, here
+from everstep.run.retry import ONCE, Retry
+from everstep.run.streams import stream, stream_awaited
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Unknown = Literal["ask", "retry", "fail"]
+_OWN_NAME = "\0"
+
+
+class Step(Generic[P, R]):
+    """A function that a run asks for once: its outcome is recorded, and returned from the record ever after.
+
+    Called outside of a run it is the plain function.
+    """
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        *,
+        name: str | None,
+        output: str | None,
+        append: bool,
+        external: bool,
+        unknown: Unknown,
+        retry: Retry | None,
+        timeout: float | None,
+        ignore: Sequence[str],
+    ) -> None:
+        update_wrapper(self, function)
+        self.function = function
+        self.name = name or short_name(function)
+        self.output = self.name.rpartition(".")[2] if output == _OWN_NAME else output
+        self.append = append
+        self.external = external
+        self.unknown = unknown
+        self.retry = retry or ONCE
+        self.timeout = timeout
+        self.parameters = Parameters(function, ignore)
+        self._escapes: set[tuple[str, int]] = set()
+        self._call: Callable[..., Any] = self._calling()
+
+    def _calling(self) -> Callable[..., Any]:
+        streams = inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function)
+        if streams and (self.retry is not ONCE or self.timeout is not None or self.external):
+            raise TypeError(f"{self.name!r} is a stream: retry, timeout and external are for steps that return")
+        if inspect.isgeneratorfunction(self.function):
+            return self._stream
+        if inspect.isasyncgenfunction(self.function):
+            return self._stream_awaited
+        if inspect.iscoroutinefunction(self.function):
+            mark = getattr(inspect, "markcoroutinefunction", None)  # 3.12 and later
+            if mark is not None:
+                mark(self)
+            self._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined] # noqa: SLF001 - how asyncio asks
+            return self._awaited
+        return self._plain
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._call(args, kwargs)  # type: ignore[no-any-return] # what the function gives
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """The step of an object: `self` is its first argument, as with any method."""
+        return self if instance is None else MethodType(self, instance)
+
+    def _plain(self, args: Any, kwargs: Any) -> Any:
+        lane = here()
+        if lane is None:
+            self.escaped()
+            return self.function(*args, **kwargs)
+        call = partial(self.function, *args, **kwargs)
+        return drive(
+            step_flow(lane, self, args, kwargs, None),
+            lane,
+            call if self.timeout is None else partial(_in_time, self.name, self.timeout, call),
+        )
+
+    def _awaited(self, args: Any, kwargs: Any) -> Coroutine[Any, Any, Any]:
+        coroutine = self._await(args, kwargs)
+        coroutine.__qualname__ = self.name  # the lane of a task is named after it
+        return coroutine
+
+    async def _await(self, args: Any, kwargs: Any) -> Any:
+        lane = here()
+        function: Any = self.function
+        if lane is None:
+            self.escaped()
+            return await function(*args, **kwargs)
+        call = partial(function, *args, **kwargs)
+        return await drive_awaited(
+            step_flow(lane, self, args, kwargs, known_loop(self.name)),
+            lane,
+            call if self.timeout is None else partial(_await_in_time, self.name, self.timeout, call),
+        )
+
+    def _stream(self, args: Any, kwargs: Any) -> Any:
+        lane = here()
+        if lane is None:
+            self.escaped()
+            return self.function(*args, **kwargs)
+        return stream(lane, self, args, kwargs)
+
+    def _stream_awaited(self, args: Any, kwargs: Any) -> Any:
+        lane = here()
+        if lane is None:
+            self.escaped()
+            return self.function(*args, **kwargs)
+        return stream_awaited(lane, self, args, kwargs)
+
+    def escaped(self) -> None:
+        """Say once for each place that a step was called outside of the run that is live."""
+        if not live_runs():
+            return
+        frame = sys._getframe(1)  # noqa: SLF001 - whose call it was
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("everstep.run."):
+            frame = frame.f_back
+        place = frame.f_code.co_filename, frame.f_lineno
+        if place not in self._escapes:
+            self._escapes.add(place)
+            warnings.warn(
+                f"step {self.name!r} was called at {place[0]}:{place[1]} outside of the run that is live in this process, "
+                "so it was not recorded. If it belongs to the run, start its thread with everstep.submit(pool, fn, ...) "
+                "and its task after the run began.",
+                EscapedStepWarning,
+                stacklevel=3,
+            )
+
+    def __repr__(self) -> str:
+        return f"<step {self.name!r}>"
+
+
+def short_name(function: Any) -> str:
+    """The qualified name without module and without the function it was defined in: it survives moving the code."""
+    return str(getattr(function, "__qualname__", type(function).__qualname__)).rpartition("<locals>.")[2]
+
+
+def _in_time(name: str, seconds: float, call: Callable[[], Any]) -> Any:
+    """Call in a thread, and leave it there when it takes too long: a thread cannot be ended."""
+    context, outcome = contextvars.copy_context(), list[Any]()
+
+    def run() -> None:
+        try:
+            outcome.append((True, context.run(call)))
+        except BaseException as error:  # noqa: BLE001 - raised again where it was called
+            outcome.append((False, error))
+
+    run.__module__ = __name__  # one of ours: it has no lane of its own
+    thread = threading.Thread(target=run, name=f"everstep-{name}", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not outcome:
+        raise StepTimeoutError(name, seconds)
+    good, value = outcome[0]
+    if good:
+        return value
+    raise value
+
+
+async def _await_in_time(name: str, seconds: float, call: Callable[[], Any]) -> Any:
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await call()
+    except TimeoutError:
+        if limit.expired():
+            raise StepTimeoutError(name, seconds) from None
+        raise
+
+
+@overload
+def step(function: Callable[P, R], /) -> Step[P, R]: ...
+@overload
+def step(
+    *,
+    name: str | None = None,
+    output: str | None = _OWN_NAME,
+    append: bool = False,
+    external: bool = False,
+    unknown: Unknown = "ask",
+    retry: Retry | None = None,
+    timeout: float | None = None,
+    ignore: Sequence[str] = (),
+) -> Callable[[Callable[P, R]], Step[P, R]]: ...
+def step(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    output: str | None = _OWN_NAME,
+    append: bool = False,
+    external: bool = False,
+    unknown: Unknown = "ask",
+    retry: Retry | None = None,
+    timeout: float | None = None,
+    ignore: Sequence[str] = (),
+) -> Step[P, R] | Callable[[Callable[P, R]], Step[P, R]]:
+    """Make a function a step: plain, async, or a generator of either kind.
+
+    What it returns becomes the state's value under its name, or under `output` (None keeps it out of the state); with
+    `append` it is added to a list there. `external` effects are announced before they happen, and are never repeated
+    without being asked for: `unknown` says what becomes of one that a crash cut off. `ignore` names parameters that are
+    not part of what is asked, like clients.
+    """
+    if unknown not in {"ask", "retry", "fail"}:
+        raise ValueError(f"unknown={unknown!r}: use 'ask', 'retry' or 'fail'")
+    make = partial(
+        Step, name=name, output=output, append=append, external=external, unknown=unknown, retry=retry,
+        timeout=timeout, ignore=ignore,
+    )  # fmt: skip
+    return make if function is None else make(function)
+
+
+__all__ = ["Lane", "Step", "short_name", "step"]

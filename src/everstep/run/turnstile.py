@@ -1,0 +1,115 @@
+"""The order in which awaited outcomes are delivered: one at a time, evenly spaced, the same when it is replayed.
+
+Which of two tasks goes on first decides what the code does next. So outcomes are recorded when they exist, and leave
+in the order of the record, a few turns of the event loop apart; recorded ones first, in the recorded order, then live
+ones. While the run has one lane there is nothing to order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+from weakref import WeakSet
+
+from everstep.journal import Journal
+
+TURNS = 4  # of the loop between two outcomes: with one, code that sleeps between its steps still saw another order
+_PATIENCE = 1.0  # seconds without movement until a recorded outcome that nobody asks for is passed over
+
+
+class Turnstile:
+    """Delivers the outcomes of one run on one event loop."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.lanes = 1  # live ones
+        self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._journal = journal
+        self._order: deque[int] | None = None  # of the recorded outcomes that have not left yet
+        self._early: set[int] = set()  # those of them that left without waiting
+        self._recorded: dict[int, asyncio.Future[None]] = {}  # who waits, by seq
+        self._live: deque[asyncio.Future[None]] = deque()
+        self._turning = False
+
+    async def deliver(self, seq: int | None) -> None:
+        """Wait for this outcome's turn: `seq` of a recorded one, None for a live one."""
+        if self._order is None:
+            self._order = deque(self._journal.order())
+        if self.lanes <= 1 and not self._recorded and not self._live:
+            if seq is not None:
+                self._early.add(seq)
+            return
+        loop = asyncio.get_running_loop()
+        if loop is not self.loop:  # another loop of the same run, in a thread: order is promised per lane only
+            if seq is not None:
+                self._early.add(seq)
+            return
+        turn: asyncio.Future[None] = loop.create_future()
+        if seq is None:
+            self._live.append(turn)
+        else:
+            self._recorded[seq] = turn
+        if not self._turning:
+            self._turning = True
+            loop.call_soon(self._turn, loop, TURNS)
+        await turn
+
+    def idle(self) -> bool:
+        """Whether nothing waits for its turn."""
+        return not self._turning and not self._recorded and not self._live
+
+    def _turn(self, loop: asyncio.AbstractEventLoop, left: int) -> None:
+        if left > 0:
+            loop.call_soon(self._turn, loop, left - 1)
+            return
+        turn = self._next()
+        if turn is not None:
+            turn.set_result(None)
+            loop.call_soon(self._turn, loop, TURNS)
+        elif self._recorded or self._live:
+            # The next one in order was not asked for yet. If it never is, the code has changed, and the ends of lanes
+            # will tell; until then it must not hold up the others for good.
+            self._turning = False
+            loop.call_later(_PATIENCE, self._pass_over, loop, self._order[0] if self._order else None)
+        else:
+            self._turning = False
+
+    def _next(self) -> asyncio.Future[None] | None:
+        order = self._order
+        while order:
+            if order[0] in self._early:
+                self._early.discard(order.popleft())
+                continue
+            turn = self._recorded.pop(order[0], None)
+            if turn is None:
+                return self._late()
+            order.popleft()
+            if not turn.done():  # else its waiter was cancelled
+                return turn
+        return self._late() or self._first_live()
+
+    def _late(self) -> asyncio.Future[None] | None:
+        """An outcome whose place in the order has passed."""
+        known = self._order or ()
+        first = known[0] if known else None
+        for seq in sorted(self._recorded):
+            if first is None or seq < first:
+                turn = self._recorded.pop(seq)
+                if not turn.done():
+                    return turn
+        return None
+
+    def _first_live(self) -> asyncio.Future[None] | None:
+        while self._live:
+            turn = self._live.popleft()
+            if not turn.done():
+                return turn
+        return None
+
+    def _pass_over(self, loop: asyncio.AbstractEventLoop, held_up: int | None) -> None:
+        if self._turning or not self._order or self._order[0] != held_up or not (self._recorded or self._live):
+            return
+        self._order.popleft()
+        self._turning = True
+        loop.call_soon(self._turn, loop, 0)

@@ -1,0 +1,154 @@
+"""Steps that wait: for a person, or for time to pass. And lanes without an order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from everstep.codec import record
+from everstep.errors import JournalError, PauseExpiredError
+from everstep.model import Kind, Status
+from everstep.run.arguments import Inputs
+from everstep.run.driving import drive, drive_awaited, known_loop
+from everstep.run.flow import DELIVER, SLEEP, SUSPEND, WAIT, Flow, failed
+from everstep.run.lanes import CURRENT, Lane, here
+from everstep.trail.asking import expired, question
+
+
+def pause(
+    prompt: str,
+    schema: Any = None,
+    options: list[Any] | None = None,
+    deadline: timedelta | float | datetime | None = None,
+) -> Any:
+    """Wait for a person's answer and give it. No process is held meanwhile: the run ends with the status `paused`.
+
+    Await it in async code. The answer is checked against the schema and the options before it is taken; when nobody
+    answers before the deadline, PauseExpiredError is raised here. Siblings of the waiting lane finish first.
+    """
+    asked = question(prompt, schema, options, deadline)
+    return _on_either(lambda lane, loop: _pause_flow(lane, asked, loop), "pause")
+
+
+def sleep(seconds: float) -> Any:
+    """Sleep, once: a run that is resumed sleeps only for what is left. Await it in async code."""
+    if not isinstance(seconds, int | float) or seconds < 0:
+        raise ValueError(f"cannot sleep for {seconds!r} seconds")
+    return _on_either(lambda lane, loop: _sleep_flow(lane, float(seconds), loop), "sleep", seconds)
+
+
+@contextmanager
+def unordered() -> Iterator[None]:
+    """Steps in here may be taken in any order: each is known by its name and arguments alone.
+
+    For results that come as they come, as from `concurrent.futures.as_completed`.
+    """
+    lane = here()
+    if lane is None:
+        yield
+        return
+    free = lane.spawn("unordered", "")
+    free.unordered = True
+    lane.scope.lanes[free.path] = free
+    token = CURRENT.set(free)
+    try:
+        yield
+    finally:
+        CURRENT.reset(token)
+        lane.seen = max(lane.seen, free.seen)
+
+
+def _on_either(flow: Any, name: str, seconds: float | None = None) -> Any:
+    """Go through a flow by waiting; where an event loop runs, what is given is to be awaited."""
+    lane = here()
+    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises where there is none
+        return _awaited(flow, name, seconds)
+    if lane is None:
+        return _outside(name, seconds)
+    return drive(flow(lane, None), lane, _nothing)
+
+
+async def _awaited(flow: Any, name: str, seconds: float | None) -> Any:
+    lane = here()
+    if lane is None:
+        if seconds is None:
+            return _outside(name, None)
+        return await asyncio.sleep(seconds)
+    return await drive_awaited(flow(lane, known_loop(name)), lane, _nothing)
+
+
+def _outside(name: str, seconds: float | None) -> Any:
+    if seconds is None:
+        raise JournalError(f"there is no run here that could {name}: call it in a step or a workflow")
+    time.sleep(seconds)
+    return None
+
+
+def _nothing() -> Any:
+    raise AssertionError("nothing is called for these steps")
+
+
+def _pause_flow(lane: Lane, asked: dict[str, Any], loop: asyncio.AbstractEventLoop | None) -> Flow:
+    run = lane.run
+    if run.trail is None:
+        raise JournalError("a run without a trail cannot pause: nobody could answer it. Give the runner a trail")
+    # The deadline is no part of what is asked: it is counted from the first time.
+    inputs = Inputs(run.trail.gate, "pause", {name: asked[name] for name in ("prompt", "schema", "options")})
+    ask = run.ask(lane, "pause", inputs)
+    recorded = ask.recorded
+    if recorded is None:
+        seq, waiter = run.put(ask, loop, now=True, kind=Kind.PAUSE, status=Status.PAUSED, pause=asked)
+        yield WAIT, waiter
+        recorded = run.remember(ask, seq)
+    elif recorded.outcome is not None:
+        if loop is not None:
+            yield DELIVER, recorded.outcome.seq
+        return run.serve(ask)
+    else:
+        asked = run.trail.step(run.run_id, recorded.id or recorded.seq, view=True).pause
+    if expired(asked, datetime.now(UTC)):
+        inner = run.enter(ask, 1)
+        error = PauseExpiredError(run.run_id, asked["prompt"], asked["deadline"])
+        yield WAIT, failed(run, ask, inner, error, run.leave(ask), loop)
+        raise error
+    yield SUSPEND, recorded.id or recorded.seq
+    raise AssertionError("a suspended lane does not go on")
+
+
+def _sleep_flow(lane: Lane, seconds: float, loop: asyncio.AbstractEventLoop | None) -> Flow:
+    run = lane.run
+    inputs = None if run.trail is None else Inputs(run.trail.gate, "sleep", {"seconds": seconds})
+    ask = run.ask(lane, "sleep", inputs)
+    recorded = ask.recorded
+    if recorded is not None and recorded.outcome is not None:
+        if loop is not None:
+            yield DELIVER, recorded.outcome.seq
+        return run.serve(ask)
+    left = seconds
+    inner = run.enter(ask, 1)
+    if run.pen is not None and run.trail is not None:
+        if recorded is not None:
+            began = run.trail.step(run.run_id, recorded.seq, view=True).started_at
+            left = max(0.0, seconds - (datetime.now(UTC) - began).total_seconds())
+        else:
+            with run.lock:
+                run.begun(inner.scope)
+                waiter = run.pen.send(loop)
+            yield WAIT, waiter
+    try:
+        yield SLEEP, left
+    finally:
+        duration = run.leave(ask)
+    _, waiter = run.put(
+        ask, loop, whole=False, id=inner.scope.id, duration_ms=duration,
+        flags=record.AWAITED if loop is not None else 0,
+    )  # fmt: skip
+    run.note(ask, inner.scope.id or 0, duration, Status.COMPLETED, None)
+    yield WAIT, waiter
+    if loop is not None:
+        yield DELIVER, None
+    return None

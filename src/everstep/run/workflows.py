@@ -1,0 +1,66 @@
+"""The workflow: a function that can be run durably, on its own or as a child of another run."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from functools import partial, update_wrapper
+from hashlib import blake2b
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from everstep.run.arguments import Parameters
+from everstep.run.lanes import here
+from everstep.run.steps import short_name
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Workflow(Generic[P, R]):
+    """A function whose steps are kept. Called in a run it is a child run; outside of one it is the plain function."""
+
+    def __init__(self, function: Callable[P, R], name: str | None) -> None:
+        update_wrapper(self, function)
+        self.function = function
+        self.name = name or short_name(function)
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.parameters = Parameters(function, ())
+        self._child: Any = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        lane = here()
+        if lane is None:
+            return self.function(*args, **kwargs)
+        if self._child is None:
+            from everstep.run.children import child_step  # noqa: PLC0415 - children are run by what runs workflows
+
+            self._child = child_step(self)
+        return self._child(*args, **kwargs)  # type: ignore[no-any-return] # what the function gives
+
+    def fingerprint(self) -> dict[str, str]:
+        """What its results may depend on beside its inputs: its code, and the Python that runs it."""
+        return {"code": _code_of(self.function), "python": ".".join(map(str, sys.version_info[:3]))}
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name!r}>"
+
+
+def _code_of(function: Callable[..., Any]) -> str:
+    try:
+        text = inspect.getsource(function).encode()
+    except (OSError, TypeError):  # typed in, or generated
+        text = function.__code__.co_code if hasattr(function, "__code__") else b""
+    return blake2b(text, digest_size=8).hexdigest()
+
+
+@overload
+def workflow(function: Callable[P, R], /) -> Workflow[P, R]: ...
+@overload
+def workflow(*, name: str | None = None) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
+def workflow(
+    function: Callable[P, R] | None = None, /, *, name: str | None = None
+) -> Workflow[P, R] | Callable[[Callable[P, R]], Workflow[P, R]]:
+    """Make a function a workflow. Runs are known by its name: keep it, with `name`, when the function is renamed."""
+    make = partial(Workflow, name=name)
+    return make if function is None else make(function)

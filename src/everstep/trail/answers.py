@@ -1,0 +1,94 @@
+"""What people say to a run that waits, and to one that they want ended."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from everstep.codec.record import StepRecord
+from everstep.errors import ConflictError, NotWaitingError, OwnedError, RunCancelledError, RunFinishedError
+from everstep.journal import RETRY, Journal
+from everstep.model import FINISHED, STATUSES, Kind, Status, StepError
+from everstep.store.base import RunRow
+from everstep.trail import asking
+from everstep.trail.beginning import begin
+from everstep.trail.owner import is_gone
+from everstep.trail.reading import Reader
+
+if TYPE_CHECKING:
+    from everstep.trail.trail import Trail
+
+CANCEL = "cancel"
+
+
+def unknown_prompt(name: str) -> str:
+    """What is asked of an external effect whose outcome is not known."""
+    return f"Did the external step {name!r} take effect, and what did it give?"
+
+
+def waiting(trail: Trail, run: RunRow) -> list[StepRecord]:
+    """The pauses and announced effects of a run that have no outcome yet, oldest first."""
+    reader = Reader(trail.store, as_view=True)
+    journal = Journal(reader.entries(run, run.base, run.seq))
+    seqs = [step.id or step.seq for step in journal.waiting()]
+    return [
+        StepRecord(run.id, entry, reader.fetch, reader.decode)
+        for seq in sorted(seqs)
+        for entry in reader.entries(run, seq, seq)
+    ]
+
+
+def answer(trail: Trail, run: RunRow, value: Any, pause: int | None, *, retry: bool) -> None:
+    """Record an answer, once: whoever comes second is told so. Raises NotWaitingError and AnswerError."""
+    status = STATUSES[run.status]
+    if status in FINISHED:
+        raise NotWaitingError(run.id, f"it is {status}")
+    scribe = begin(trail.store, trail.gate, run.id)  # the claim keeps all others out until this is written
+    try:
+        run = trail.store.run(run.id)
+        step = _waiting_at(run, waiting(trail, run), pause)
+        if step.kind is Kind.PAUSE:
+            if retry:
+                raise NotWaitingError(run.id, "a question is answered, not tried again")
+            asking.check(step.pause, value)
+            if asking.expired(step.pause, datetime.now(UTC)):
+                raise NotWaitingError(run.id, f"the time to answer {step.pause['prompt']!r} is over")
+        trail.store.append(
+            scribe.row(
+                "answer", Status.ACTIVE, kind=Kind.ANSWER, id=step.id, output=value,
+                metadata={RETRY: True} if retry else None, parent=step.parent, lane=step.lane or None,
+            )
+        )  # fmt: skip
+    finally:
+        trail.store.renew(scribe.claim, 0)
+
+
+def _waiting_at(run: RunRow, found: list[StepRecord], pause: int | None) -> StepRecord:
+    if pause is not None:
+        found = [step for step in found if pause in {step.seq, step.id}]
+        if not found:
+            raise NotWaitingError(
+                run.id, f"step {pause} is no open question; it was answered, or it is another kind of step"
+            )
+    if not found:
+        raise NotWaitingError(run.id, "it has no open question")
+    if len(found) > 1:
+        raise NotWaitingError(
+            run.id, f"it has {len(found)} open questions; say which: pause={[step.seq for step in found]}"
+        )
+    return found[0]
+
+
+def cancel(trail: Trail, run: RunRow) -> None:
+    """End a run that nobody works on; ask its owner to, where there is one. Raises RunFinishedError."""
+    status = STATUSES[run.status]
+    if status in FINISHED:
+        raise RunFinishedError(run.id, status)
+    if run.owner is not None and not is_gone(run.owner):
+        trail.store.request(run.id, CANCEL)
+        return
+    with suppress(OwnedError, ConflictError):  # somebody took it up just now, and is asked on the next call
+        scribe = begin(trail.store, trail.gate, run.id)
+        error = StepError("RunCancelledError", str(RunCancelledError(run.id)))
+        trail.store.append(scribe.row("end", Status.CANCELLED, kind=Kind.END, status=Status.CANCELLED, error=error))
