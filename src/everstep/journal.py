@@ -90,13 +90,12 @@ class Journal:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.scopes: dict[int | None, dict[str, Track]] = {}
         self.pauses: dict[int, Recorded] = {}
-        self.end: Entry | None = None  # the run's last row, if it ended
+        self._end: Entry | None = None  # of the run; what follows it takes the run up again
         self._by_id: dict[int, Recorded] = {}
         self._failed: dict[int, tuple[int | None, Track, Recorded]] = {}  # by the seq of the outcome
         for entry in entries:
             self._add(entry)
-        if self.end is not None:
-            self._take_up(self.end)
+        self._go_on()
         self._drop_cancelled()
 
     def track(self, scope: int | None, path: str) -> Track | None:
@@ -108,11 +107,9 @@ class Journal:
     def _add(self, entry: Entry) -> None:
         kind = entry.kind
         if kind == _END:
-            self.end = entry
+            self._end = entry
             return
-        if self.end is not None:
-            self._take_up(self.end)
-            self.end = None
+        self._go_on()
         meta = view(entry.meta)
         size = len(meta)
         if kind == _STEP and meta[record.ID] == entry.seq and size <= record.METADATA:
@@ -179,6 +176,11 @@ class Journal:
         return track
 
     # A run that failed and is taken up again: the steps that its failure came from are asked for anew.
+
+    def _go_on(self) -> None:
+        end, self._end = self._end, None
+        if end is not None:
+            self._take_up(end)
 
     def _take_up(self, end: Entry) -> None:
         if end.status != _FAILED:

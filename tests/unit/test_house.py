@@ -19,26 +19,43 @@ ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "everstep"
 
 # A module may import its own layer and those before it, never those after it.
-LAYERS = ["errors", "model", "codec", "policy", "store", "trail", "testing"]
+LAYERS = ["errors", "model", "codec", "journal", "policy", "store", "trail", "run", "testing", "cli"]
 
 PUBLIC_NAMES: list[str] = [
     "AsyncRecorder",
+    "AsyncRunner",
     "AsyncTrail",
     "Checkpoint",
     "CheckpointKind",
     "DamageWarning",
+    "Event",
     "EverstepError",
     "Kind",
+    "NodeRecord",
+    "NodeStats",
+    "PauseInfo",
     "Recorder",
     "Redacted",
+    "Retry",
     "Rule",
     "Run",
+    "RunLog",
+    "RunResult",
+    "Runner",
     "Secret",
     "Status",
     "StepRecord",
     "Trail",
+    "adopt_loop",
+    "current",
     "open",
+    "pause",
     "register",
+    "sleep",
+    "step",
+    "submit",
+    "unordered",
+    "workflow",
 ]
 
 PROMISES_KEPT = {1, 4, 5, 7, 8, 9, 10, 11, 13, 14}

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 import everstep
-from everstep.codec.record import StepRecord
-from everstep.journal import AT, CHAIN
+from everstep.codec.record import StepRecord, erase
+from everstep.errors import DamagedError
+from everstep.journal import AT, CHAIN, RETRY
 from everstep.model import Kind, Status
 from everstep.store.memory import MemoryStore
 from everstep.trail.outline import Node, outline
@@ -110,6 +111,28 @@ def test_an_intent_without_an_outcome_is_unknown(log: Log) -> None:
     assert log.drawn() == ["pay unknown"]
     log.add("pay", id=pay, external=True, output="paid")
     assert log.drawn() == ["pay completed"]
+
+
+def test_an_effect_that_a_person_has_tried_again_is_open(log: Log) -> None:
+    pay = log.add("pay", Kind.INTENT, external=True)
+    log.add("answer", Kind.ANSWER, id=pay, metadata={RETRY: True})
+    assert log.drawn() == ["pay active"]
+    again = log.add("pay", Kind.INTENT, external=True)
+    assert log.drawn() == ["pay unknown"]
+    log.add("pay", id=again, external=True)
+    assert log.drawn() == ["pay completed"]
+
+
+def test_what_a_person_says_of_an_effect_settles_it(log: Log) -> None:
+    pay = log.add("pay", Kind.INTENT, external=True)
+    log.add("answer", Kind.ANSWER, id=pay, output="paid")
+    assert log.drawn() == ["pay completed"]
+
+
+def test_where_a_run_was_left_to_wait_is_not_a_step(log: Log) -> None:
+    log.add("pause", Kind.PAUSE, status="paused", pause={"prompt": "Go on?"})
+    log.add("waiting", Kind.CHECKPOINT, status="paused", node_type="boundary")
+    assert log.drawn() == ["pause paused"]
 
 
 def test_a_pause_and_its_answer_are_one(log: Log) -> None:
@@ -314,14 +337,20 @@ def test_steps_that_name_one_another_as_parents_are_all_shown(log: Log) -> None:
 
 
 def test_a_step_whose_payload_was_erased_is_shown_without_its_error() -> None:
-    from everstep.codec.record import erase  # noqa: PLC0415 - used here alone
-
     log = Log()
     log.add("ask", error=ValueError("secret"))
     [row] = log.trail.steps("r")[1:]
     erased = StepRecord("r", erase(row._entry), row._fetch)
     [node] = outline([erased]).steps
     assert (node.status, node.error) == (Status.FAILED, None)
+
+
+@pytest.mark.parametrize("detail", [{"parent": [1]}, {"metadata": [1]}, {"parent": {}}, {"lane": [2]}])
+def test_a_row_with_a_field_of_another_type_is_damage(log: Log, detail: Any) -> None:
+    """Promise 8: a hostile row gives an error of ours."""
+    log.add("ask", **detail)
+    with pytest.raises(DamagedError):
+        outline(log.trail.steps("r"))
 
 
 def rows(log: Log, count: int) -> Iterator[StepRecord]:

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
+from functools import reduce
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+
+from everstep.cli import exits
+from everstep.cli.session import NotThereError
 
 PROJECT = Path("pyproject.toml")
+
+
+class AppError(click.ClickException):
+    """The named code could not be loaded."""
+
+    exit_code = exits.ERROR
 
 
 def configured() -> str | None:
@@ -15,3 +31,34 @@ def configured() -> str | None:
     except (OSError, ValueError, AttributeError):
         return None
     return found if isinstance(found, str) and found else None
+
+
+def load(app: str) -> tuple[ModuleType, Any]:
+    """The module that `module[:attribute]` names, found from the working directory too, and the attribute if named."""
+    name, _, attribute = app.partition(":")
+    if not name:
+        raise click.UsageError(f"{app!r} names no module; give MODULE, or MODULE:WORKFLOW.")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module = import_module(name)
+        return module, reduce(getattr, attribute.split("."), module) if attribute else None
+    except Exception as error:  # it is somebody else's code: whatever it raises is the answer
+        raise AppError(f"cannot load {app!r}: {type(error).__name__}: {error}.") from error
+
+
+def workflow_in(module: ModuleType, named: Any, workflow: str, kind: type) -> Any:
+    """The workflow of a run: the one that was named, or the one in the module that has the name."""
+    if named is not None:
+        if not isinstance(named, kind):
+            raise AppError(f"{named!r:.80} is no workflow; decorate it with @everstep.workflow.")
+        return named
+    found = {id(value): value for value in vars(module).values() if isinstance(value, kind)}.values()
+    fitting = [value for value in found if value.name == workflow]
+    if not fitting:
+        names = ", ".join(sorted(repr(value.name) for value in found)) or "none"
+        raise NotThereError(f"module {module.__name__!r} has no workflow {workflow!r}. It has: {names}.")
+    if len(fitting) > 1:
+        raise AppError(f"module {module.__name__!r} has {len(fitting)} workflows {workflow!r}; say MODULE:WORKFLOW.")
+    return fitting[0]

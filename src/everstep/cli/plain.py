@@ -14,7 +14,6 @@ from everstep.codec.record import StepRecord
 from everstep.errors import ErasedError
 from everstep.model import Checkpoint, Run, StepError
 from everstep.trail.compare import MISSING, Change
-from everstep.trail.outline import Node
 
 VERSION = 1
 TYPE, VALUE = "$type", "value"
@@ -111,16 +110,6 @@ def operation(op: list[Any]) -> dict[str, Any]:
 def error(found: StepError | None) -> dict[str, Any] | None:
     """What something failed with."""
     return None if found is None else {"type": found.type, "message": found.message, "traceback": found.traceback}
-
-
-def node(depth: int, found: Node) -> dict[str, Any]:
-    """A step as people see it. In a list of them, those inside a step follow it, one deeper."""
-    return {
-        "depth": depth, "seq": found.seq, "name": found.name, "kind": str(found.kind), "status": str(found.status),
-        "superseded": found.superseded, "started_at": moment(found.started_at), "duration_ms": found.duration_ms,
-        "attempts": found.attempts, "lane": found.lane, "child_run_id": found.record.child_run_id,
-        "error": error(found.error),
-    }  # fmt: skip
 
 
 def change(found: Change) -> dict[str, Any]:

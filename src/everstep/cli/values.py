@@ -67,8 +67,8 @@ def show_leaves(output: Output, value: Any, path: str) -> None:
 def show_value(output: Output, value: Any, depth: int = 0) -> None:
     """Print a value for a person: what fits a line in a line, the rest below one another, long lists cut."""
     for indent, key, text, style in sketch(value, depth):
-        name = [Cell("  " * indent + key, "cyan")] if key else ["  " * indent] if indent else []
-        output.line(*name, Cell(text, style))
+        space = "  " * indent
+        output.line(*([Cell(space + key, "cyan"), Cell(text, style)] if key else [Cell(space + text, style)]))
 
 
 def sketch(value: Any, depth: int = 0) -> Iterator[tuple[int, str, str, str]]:
@@ -77,12 +77,13 @@ def sketch(value: Any, depth: int = 0) -> Iterator[tuple[int, str, str, str]]:
     if not parts:
         yield depth, "", brief(value, _LINE), ""
         return
-    few = parts if isinstance(value, dict) and depth == 0 else parts[:_FEW]
+    listed = isinstance(value, list | tuple)
+    few = parts[:_FEW] if listed else parts
     for key, item in few:
         inner, name = parts_of(item), label(key).removeprefix(".")
-        line = brief(item, _LINE + 1)
-        if not inner or len(line) <= _LINE // 2 or depth >= _LEVELS:
-            yield depth, name, brief(item, _LINE), ""
+        line = brief(item, _LINE)
+        if listed or not inner or len(line) <= _LINE // 2 or depth >= _LEVELS:
+            yield depth, name, line, ""
         else:
             yield depth, name, f"{type_word(item)} of {count(len(inner), 'item')}", "dim"
             yield from sketch(item, depth + 1)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from everstep.run.flow import Suspended
 from everstep.run.lanes import Lane, here
 from everstep.run.life import Life
-from everstep.run.runner import go_through, go_through_awaited
 from everstep.run.steps import Step
 
 if TYPE_CHECKING:
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from everstep.run.workflows import Workflow
 
 
-def child_step(workflow: Workflow[..., Any]) -> Step[..., Any]:
+def child_step(
+    go_through: Callable[[Life], RunResult[Any]],
+    go_through_awaited: Callable[[Life], Awaitable[RunResult[Any]]],
+    workflow: Workflow[..., Any],
+) -> Step[..., Any]:
     """The step that runs a workflow as a child. The child's id follows from the step's place: resume finds it again."""
 
     def begin(args: Any, kwargs: Any) -> tuple[Life, RunResult[Any] | None, Lane]:
@@ -23,7 +27,7 @@ def child_step(workflow: Workflow[..., Any]) -> Step[..., Any]:
         assert lane is not None  # noqa: S101 - a step's body runs in its lane
         parent = lane.run
         lane.scope.child = f"{parent.run_id}/{lane.scope.key()}"
-        life = Life(parent.trail, parent.durability, parent.lease, workflow)
+        life = Life(parent.trail, parent.durability, parent.lease, workflow, parent.as_child)
         done = life.begin(lane.scope.child, args, kwargs, parent=parent.run_id if parent.trail is not None else None)
         if done is None:
             life.run.root.up = lane

@@ -7,6 +7,7 @@ import copy
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
+from everstep.codec.values import decode, encode
 from everstep.errors import JournalError, RunCancelledError
 from everstep.model import CheckpointKind, Kind
 from everstep.run.arguments import Inputs
@@ -86,11 +87,11 @@ class State(MutableMapping[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         lane = self._lane
         if lane.run.pen is None:
-            lane.run.state[name] = copy.deepcopy(value)
+            lane.run.state[name] = decode(encode(value))  # as it is now, not as it may become
         elif lane.scope.place is None:
             _record(lane, "state", {"set": {name: value}}, kind=Kind.SAVE, set={name: value})
         else:
-            lane.scope.ops[name] = copy.deepcopy(value)
+            lane.scope.ops[name] = decode(encode(value))
 
     def __getitem__(self, name: str) -> Any:
         return copy.deepcopy(self._values()[name])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -35,16 +34,18 @@ def drive(flow: Flow, lane: Lane, call: Callable[[], Any]) -> Any:
                     what_with()
             elif what == SLEEP:
                 lane.run.sleep(what_with)
-            elif what == SUSPEND:
-                lane.run.suspend(lane, what_with, around=True)
-                raise Suspended
-            else:
-                raise AssertionError(what)  # the others are said to awaited flows only
+            else:  # the others are said to awaited flows only
+                _suspend(lane, what_with)
         except BaseException as raised:  # noqa: BLE001 - the flow decides on all of them
             error = raised
 
 
-async def drive_awaited(flow: Flow, lane: Lane, call: Callable[[], Awaitable[Any]]) -> Any:
+def _suspend(lane: Lane, seq: int) -> None:
+    lane.run.suspend(lane, seq, around=True)
+    raise Suspended
+
+
+async def drive_awaited(flow: Flow, lane: Lane, call: Callable[[], Awaitable[Any]]) -> Any:  # noqa: C901 - the twin of `drive`
     """Go through a flow on this event loop."""
     run = lane.run
     error: BaseException | None = None
@@ -86,8 +87,3 @@ def known_loop(name: str) -> asyncio.AbstractEventLoop:
     if not knows_loop(loop):
         raise UnknownLoopError(name)
     return loop
-
-
-def wait_until(moment: float) -> None:
-    """Sleep until a monotonic moment."""
-    time.sleep(max(0.0, moment - time.monotonic()))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from everstep.codec import chain, frame, record
+from everstep.codec.record import StepRecord
 from everstep.errors import ConcurrentStepsError, DivergenceError, EverstepError, RunStoppedError
 from everstep.journal import AT, CHAIN, STEPS, Journal, Recorded, unasked
 from everstep.model import STATUSES, Kind, Status
@@ -21,6 +22,7 @@ from everstep.run.lanes import Lane, Scope
 from everstep.run.pen import Pen, Waiter
 from everstep.run.turnstile import Turnstile
 from everstep.store.base import LEASE_SECONDS
+from everstep.trail.compare import changes
 from everstep.trail.events import Event
 from everstep.trail.trail import Trail
 
@@ -28,7 +30,7 @@ from everstep.trail.trail import Trail
 class Ask:
     """A step that the code asks for: its place, what it is given, and what the record says."""
 
-    __slots__ = ("began", "index", "inputs", "lane", "name", "position", "recorded", "rewritten", "scope")
+    __slots__ = ("began", "entry", "index", "inputs", "lane", "name", "position", "recorded", "rewritten", "scope")
 
     def __init__(self, lane: Lane, name: str, place: tuple[int, int], inputs: Inputs | None) -> None:
         self.lane = lane
@@ -39,6 +41,7 @@ class Ask:
         self.rewritten = False  # its position is not the one that the order of the rows gives
         self.began = 0.0
         self.scope: Scope | None = None  # of the attempt at work
+        self.entry: chain.Entry | None = None  # its newest row
 
     @property
     def digest(self) -> bytes | None:
@@ -58,6 +61,7 @@ class Execution:
         journal: Journal | None = None,
         lease: float = LEASE_SECONDS,
         durability: str = "sync",
+        as_child: Callable[[Any], Any] | None = None,
     ) -> None:
         self.name = name
         self.run_id = run_id
@@ -66,6 +70,7 @@ class Execution:
         self.journal = journal = journal or Journal()
         self.lease = lease
         self.durability = durability
+        self.as_child = as_child  # makes a step of a workflow
         self.closed = False
         self.stopping: str | None = None  # why no further step is taken
         self.divergence: DivergenceError | None = None  # kept: the code may have swallowed the exception
@@ -131,14 +136,12 @@ class Execution:
         return error
 
     def _changes(self, error: DivergenceError, given: Inputs) -> str:
-        from everstep.trail.compare import changes  # noqa: PLC0415 - only where something went wrong
-
         try:
             kept = self.trail.step(self.run_id, error.seq or 0, view=True).inputs if self.trail is not None else None
             parts = changes(dict(kept or {}), faults.viewed(given.data))
         except EverstepError:
             return ""
-        return f" Changed: {'; '.join(str(part) for part in parts[:3])}." if parts else ""
+        return f" Changed: {'; '.join(str(part)[2:].removeprefix('state.') for part in parts[:3])}." if parts else ""
 
     def serve(self, ask: Ask) -> Any:
         """The recorded outcome of a step: its value, or its exception, raised again."""
@@ -146,6 +149,8 @@ class Execution:
         entry = recorded.outcome if recorded is not None else None
         assert recorded is not None and entry is not None  # noqa: PT018, S101 - whoever serves has looked
         self._see(ask.lane, entry.seq)
+        if self.events:
+            self.tell("step_restored", entry)
         payload = self.payload(entry)
         if STATUSES[entry.status] is Status.FAILED:
             error = faults.raised_again(payload[record.ERROR], self.reach)
@@ -221,9 +226,9 @@ class Execution:
                 about.pop("gated_inputs", None)
             if "metadata" in about and "metadata" in detail:
                 about["metadata"] |= detail.pop("metadata")
-            seq = self.pen.draft(ask.name, parent=parent, lane=lane.path or None, **about, **detail)
-            self._see(lane, seq)
-            return seq, self.pen.send(loop, now=now, unawaited=unawaited)
+            ask.entry = self.pen.draft(ask.name, parent=parent, lane=lane.path or None, **about, **detail)
+            self._see(lane, ask.entry.seq)
+            return ask.entry.seq, self.pen.send(loop, now=now, unawaited=unawaited)
 
     @staticmethod
     def remember(ask: Ask, seq: int) -> Recorded:
@@ -236,11 +241,11 @@ class Execution:
         """The id of a scope, its beginning drafted if it was not."""
         if scope.start is not None and scope.place is not None and self.pen is not None:
             parent = self.begun(scope.place.scope)
-            scope.id = self.pen.draft(
+            entry = self.pen.draft(
                 scope.name, kind=Kind.COMPOSITE_START, status=Status.ACTIVE, parent=parent,
                 lane=scope.place.path or None, attempt=scope.attempt, **scope.start,
             )  # fmt: skip
-            scope.start = None
+            scope.id, scope.start = entry.seq, None
         return scope.id
 
     def _write_lane_ends(self) -> None:
@@ -253,8 +258,7 @@ class Execution:
                 )  # fmt: skip
 
     def _see(self, lane: Lane, seq: int) -> None:
-        if seq > lane.seen:
-            lane.seen = seq
+        lane.seen = max(lane.seen, seq)
 
     def failed_row(self, error: BaseException, inner: Lane) -> dict[str, Any]:
         """What a failed row says beside the error: the steps inside that it came from."""
@@ -278,8 +282,7 @@ class Execution:
             self.turnstile.lanes -= task
             if self.closed or self.stopping is not None or lane.up is None:
                 return
-            if lane.up.seen < lane.seen:
-                lane.up.seen = lane.seen
+            lane.up.seen = max(lane.up.seen, lane.seen)
             if not whole or lane.position == 0:
                 return
             if lane.track is not None:
@@ -360,10 +363,10 @@ class Execution:
 
     # The log.
 
-    def tell(self, name: str, seq: int | None = None, error: BaseException | None = None) -> None:
+    def tell(self, name: str, entry: chain.Entry | None = None, error: BaseException | None = None) -> None:
         """Tell whoever wants to know what happened."""
-        if self.events and self.trail is not None:
-            step = None if seq is None else self.trail.step(self.run_id, seq)
+        if self.events and self.pen is not None:
+            step = None if entry is None else StepRecord(self.run_id, entry, self.pen.scribe.fetch)
             said = None if error is None else faults.str_of(error)
             self.events.emit(Event(name, self.run_id, self.name, step, said))
 

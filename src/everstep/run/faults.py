@@ -13,8 +13,8 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-from everstep.codec.registry import register
 from everstep.codec.chain import Entry
+from everstep.codec.registry import register
 from everstep.codec.values import decode, view
 from everstep.errors import RecordedError, RedactedValueWarning, UnknownClassError
 from everstep.run.lanes import Scope
@@ -85,8 +85,8 @@ def viewed(data: bytes) -> dict[str, Any]:
 def warn_of_redaction(run_id: str, entry: Entry) -> None:
     """Say that the code goes on with a placeholder."""
     warnings.warn(
-        f"step {entry.seq} ({entry.name!r}) of run {run_id!r} gave a secret, which was not stored: the resumed run goes "
-        "on with a placeholder in its place. Read secrets in the step that uses them, not in one that returns them.",
+        f"step {entry.seq} ({entry.name!r}) of run {run_id!r} gave a secret, which was not stored: the resumed run "
+        "goes on with a placeholder in its place. Read secrets in the step that uses them, not in one that returns them.",
         RedactedValueWarning,
         stacklevel=2,
     )

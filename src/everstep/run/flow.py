@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec import record
 from everstep.errors import JournalError, MutatedArgumentError, RecordedError, StepTimeoutError, UnknownOutcomeError
-from everstep.journal import flags_of
+from everstep.journal import Recorded, flags_of
 from everstep.model import Kind, Status
 from everstep.run import faults
 from everstep.run.arguments import Inputs
@@ -21,6 +22,8 @@ from everstep.run.lanes import Lane
 
 if TYPE_CHECKING:
     from everstep.run.steps import Step
+
+    AnyStep = Step[..., Any]
 
 CALL, WAIT, SLEEP, DELIVER, SUSPEND, FOREVER = range(6)
 Flow = Generator[tuple[int, Any], Any, Any]
@@ -31,26 +34,34 @@ class Suspended(BaseException):
     """Takes a thread out of a run that waits for an answer. Not an Exception: no handler of the code may keep it."""
 
 
-def step_flow(lane: Lane, step: Step, args: Any, kwargs: Any, loop: asyncio.AbstractEventLoop | None) -> Flow:
+def step_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.AbstractEventLoop | None) -> Flow:
     """One step, from the request to its outcome."""
     run = lane.run
     ask = run.ask(lane, step.name, inputs_of(run, step, args, kwargs))
     recorded = ask.recorded
-    if recorded is None:
-        attempt, limit = 1, step.retry.attempts
-    else:
-        if recorded.outcome is not None:
+    if recorded is not None:
+        if recorded.outcome is not None and not is_open(recorded):
             if recorded.cancelled:
                 yield FOREVER, None
-            if not (recorded.id is not None and flags_of(recorded.outcome) & record.OPEN):
-                if loop is not None:
-                    yield DELIVER, recorded.outcome.seq
-                return run.serve(ask)
-        attempt = recorded.attempt + 1
-        limit = step.retry.attempts + (recorded.attempt if recorded.reopened else 0)
+            if loop is not None:
+                yield DELIVER, recorded.outcome.seq
+            return run.serve(ask)
         if recorded.intent and step.external:
             yield from _unknown(run, ask, step)
-    while True:
+    return (yield from _attempts(run, ask, step, loop))
+
+
+def is_open(recorded: Recorded) -> bool:
+    """Whether tasks of a step were still at work when it ended: its code is gone through again, for their sake."""
+    return recorded.outcome is not None and recorded.id is not None and bool(flags_of(recorded.outcome) & record.OPEN)
+
+
+def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEventLoop | None) -> Flow:
+    """Call the function until it succeeds, or its policy is exhausted."""
+    failed_before = 0 if ask.recorded is None else ask.recorded.attempt
+    fresh = ask.recorded is not None and ask.recorded.reopened
+    limit = step.retry.attempts + (failed_before if fresh else 0)
+    for attempt in count(failed_before + 1):
         inner = run.enter(ask, attempt)
         if step.external and run.pen is not None and inner.scope.start is not None:
             yield WAIT, announce(run, ask, inner, loop)
@@ -60,26 +71,23 @@ def step_flow(lane: Lane, step: Step, args: Any, kwargs: Any, loop: asyncio.Abst
             duration = run.leave(ask)
             return (yield from completed(run, ask, step, inner, value, duration, loop))
         except BaseException as error:
-            if duration is None:
-                duration = run.leave(ask)
+            duration = run.leave(ask) if duration is None else duration
             if not is_outcome(run, error, inner):
                 cancelled(run, ask, inner, error, loop)
                 raise
-            if isinstance(error, StepTimeoutError):
-                inner.stopped = True  # what is left of it goes on in a thread that cannot be ended
-            if attempt < limit and step.retry.applies(error):
-                yield WAIT, failed(run, ask, inner, error, duration, loop, kind=Kind.ATTEMPT)
-            else:
-                yield WAIT, failed(run, ask, inner, error, duration, loop)
+            again = attempt < limit and step.retry.applies(error)
+            kind = Kind.ATTEMPT if again else Kind.STEP
+            yield WAIT, failed(run, ask, inner, error, duration, loop, kind=kind)
+            if not again:
                 if loop is not None:
                     yield DELIVER, None
                 raise
         yield SLEEP, step.retry.delay(attempt)
-        attempt += 1
         ask.recorded = None
+    raise AssertionError  # counting has no end
 
 
-def inputs_of(run: Execution, step: Step, args: Any, kwargs: Any) -> Inputs | None:
+def inputs_of(run: Execution, step: AnyStep, args: Any, kwargs: Any) -> Inputs | None:
     """What a call is given, as it will be stored; None where nothing is stored."""
     if run.trail is None:
         return None
@@ -90,7 +98,7 @@ def inputs_of(run: Execution, step: Step, args: Any, kwargs: Any) -> Inputs | No
 def completed(
     run: Execution,
     ask: Ask,
-    step: Step,
+    step: AnyStep,
     inner: Lane,
     value: Any,
     duration: float,
@@ -110,10 +118,11 @@ def completed(
     if recorded is not None and recorded.outcome is not None:  # it was open: its outcome is known
         return run.serve(ask)
     flags = (record.AWAITED if loop is not None else 0) | (record.OPEN if scope.at_work and scope.lanes else 0)
+    change: dict[str, Any] = {"append_to" if step.append else "output_to": step.output}
     seq, waiter = run.put(
         ask, loop, whole=scope.id is None, output=value, duration_ms=duration, attempt=scope.attempt, id=scope.id,
         external=step.external, partial=partial, flags=flags, set=scope.ops or None, child_run_id=scope.child,
-        **({"append_to": step.output} if step.append else {"output_to": step.output}),
+        **change,
     )  # fmt: skip
     if run.pen is None:
         run.keep(step.output, value, scope, append=step.append)
@@ -121,7 +130,7 @@ def completed(
     if waiter is not None:
         yield WAIT, waiter
     if run.events:
-        run.tell("step_completed", seq)
+        run.tell("step_completed", ask.entry)
     if loop is not None:
         yield DELIVER, None
     return value
@@ -149,6 +158,8 @@ def failed(
 ) -> Any:
     """Record a failure, of one attempt or of the step. What to wait for."""
     scope = inner.scope
+    if isinstance(error, StepTimeoutError):
+        inner.stopped = True  # what is left of it goes on in a thread that cannot be ended
     seq, waiter = run.put(
         ask, loop, whole=scope.id is None, kind=kind, status=Status.FAILED, error=error, duration_ms=duration,
         output=chunks, child_run_id=scope.child,
@@ -159,7 +170,7 @@ def failed(
         faults.mark(error, ask.lane.scope, seq)
         run.note(ask, scope.id or seq, duration, Status.FAILED, error)
         if run.events:
-            run.tell("step_failed", seq)
+            run.tell("step_failed", ask.entry, error)
     return waiter
 
 
@@ -182,7 +193,7 @@ def announce(run: Execution, ask: Ask, inner: Lane, loop: Any) -> Any:
     return waiter
 
 
-def _unknown(run: Execution, ask: Ask, step: Step) -> Flow:
+def _unknown(run: Execution, ask: Ask, step: AnyStep) -> Flow:
     """An external effect was announced, and has no outcome."""
     recorded = ask.recorded
     if recorded is None or step.unknown == "retry":

@@ -55,8 +55,10 @@ class Scope:
 class Lane:
     """A sequence of steps: no two of them are at work at the same time."""
 
-    __slots__ = ("__weakref__", "busy", "names", "path", "position", "run", "scope", "seen", "spawned", "stopped")
-    __slots__ += ("track", "unordered", "up")
+    __slots__ = (
+        "__weakref__", "busy", "names", "path", "position", "run", "scope", "seen", "spawned", "stopped", "track",
+        "unordered", "up",
+    )  # fmt: skip
 
     def __init__(self, run: Execution, scope: Scope, path: str, up: Lane | None) -> None:
         self.run = run
@@ -67,7 +69,7 @@ class Lane:
         self.names: dict[str, int] = {}
         self.spawned: dict[str, int] = {}
         self.busy: str | None = None  # the step at work
-        self.seen = -1 if up is None else up.seen  # the newest row that its code may know of
+        self.seen: int = -1 if up is None else up.seen  # the newest row that its code may know of
         self.track: Track | None = None if scope.start is not None else run.journal.track(scope.id, path)
         self.unordered = False
         self.stopped = False

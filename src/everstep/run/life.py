@@ -6,7 +6,8 @@ import asyncio
 import time
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from everstep.codec import chain, record
@@ -14,11 +15,13 @@ from everstep.codec.record import read_payload
 from everstep.codec.values import view
 from everstep.errors import (
     CodeChangedWarning,
+    DivergenceError,
     EverstepError,
     PrunedError,
     RunCancelledError,
     RunNotFoundError,
     RunStoppedError,
+    UnstorableError,
     WorkflowDiffersError,
 )
 from everstep.journal import CHAIN, Journal
@@ -32,9 +35,9 @@ from everstep.run.result import PauseInfo, RunResult
 from everstep.run.spawning import watch_threads
 from everstep.run.workflows import Workflow
 from everstep.store.base import RunRow
+from everstep.trail.answers import unknown_prompt
 from everstep.trail.beginning import begin, check_inputs
 from everstep.trail.detail import text
-from everstep.trail.answers import unknown_prompt
 from everstep.trail.reading import Reader
 from everstep.trail.trail import Trail
 
@@ -42,16 +45,27 @@ from everstep.trail.trail import Trail
 class Life:
     """One run from its beginning to its end, around the call of the workflow's function."""
 
-    def __init__(self, trail: Trail | None, durability: str, lease: float, workflow: Workflow[..., Any]) -> None:
+    def __init__(
+        self,
+        trail: Trail | None,
+        durability: str,
+        lease: float,
+        workflow: Workflow[..., Any],
+        as_child: Callable[[Any], Any] | None,
+    ) -> None:
         self.trail = trail
         self.durability = durability
         self.lease = lease
         self.workflow = workflow
+        self.as_child = as_child
         self.run: Execution
         self.args: tuple[Any, ...] = ()
         self.kwargs: dict[str, Any] = {}
         self.resumed = False
+        self.left_open = True  # the run has not ended, and nobody owns it once this is closed
         self._paused_at: int | None = None
+        self._status, self._value = Status.ACTIVE, None
+        self._error: BaseException | None = None
         self._began = time.perf_counter()
 
     def begin(
@@ -68,7 +82,7 @@ class Life:
         self.args, self.kwargs = args, kwargs
         trail, name = self.trail, self.workflow.name
         if trail is None:
-            self.run = Execution(name, run_id or f"run-{uuid.uuid4().hex[:16]}", lease=self.lease)
+            self.run = Execution(name, run_id or f"run-{uuid.uuid4().hex[:16]}", as_child=self.as_child)
             self._live()
             return None
         known = self._known(trail, run_id)
@@ -117,7 +131,7 @@ class Life:
             pen.scribe.prepare()
         self.run = Execution(
             self.workflow.name, run_id, trail=trail, pen=pen, journal=journal, lease=self.lease,
-            durability=self.durability,
+            durability=self.durability, as_child=self.as_child,
         )  # fmt: skip
         self.run.reach.add(self.workflow.function)
         self.run.root.seen = 0
@@ -135,6 +149,7 @@ class Life:
                 f"run {run_id!r} goes on with another version of workflow {self.workflow.name!r} than it began with. "
                 "What was recorded is served where the code asks for the same, and a divergence is an error.",
                 CodeChangedWarning,
+                DivergenceError,
                 stacklevel=4,
             )
 
@@ -154,36 +169,51 @@ class Life:
         log = RunLog.of(known.workflow, known.id, 0.0, rows)
         return RunResult(known.id, Status.COMPLETED, log, value, restored=True)
 
-    # The end. Each gives what to wait for, and then the result.
+    # The end.
 
-    def completed(self, value: Any, loop: asyncio.AbstractEventLoop | None) -> Waiter:
-        """The function returned."""
+    def end(self, value: Any, error: BaseException | None, loop: asyncio.AbstractEventLoop | None) -> Iterator[Waiter]:
+        """Record how the function ended; each item is to be waited for. Raises what leaves the run as it is."""
         run = self.run
-        run.check_left(run.root.scope)
-        run.stopping = "has ended"
-        return self._write("end", loop, run_status=Status.COMPLETED, kind=Kind.END, output=value)
+        if run.divergence is not None:
+            raise run.divergence from (None if error is run.divergence else error)
+        if run.waiting:
+            yield self._paused(loop)
+            return
+        if run.pen is not None and run.pen.failure is not None:
+            raise error or run.pen.failure
+        if isinstance(error, DivergenceError):
+            raise error
+        if run.cancelling.is_set():
+            self._ended(Status.CANCELLED, None, RunCancelledError(run.run_id))
+        elif error is None:
+            run.check_left(run.root.scope)
+            self._ended(Status.COMPLETED, value, None)
+        else:
+            self._ended(Status.FAILED, None, error)
+        try:
+            yield self._write_end(loop)
+        except UnstorableError as refused:  # what the function returned
+            self._ended(Status.FAILED, None, refused)
+            yield self._write_end(loop)
+        self.left_open = False
 
-    def failed(self, error: BaseException, loop: asyncio.AbstractEventLoop | None) -> Waiter:
-        """The function raised."""
-        found = faults.chain(error, self.run.root.scope)
-        self.run.stopping = "has failed"
+    def _ended(self, status: Status, value: Any, error: BaseException | None) -> None:
+        self._status, self._value, self._error = status, value, error
+        self.run.stopping = f"has {status}" if status is not Status.CANCELLED else "was cancelled"
+
+    def _write_end(self, loop: asyncio.AbstractEventLoop | None) -> Waiter:
+        error = self._error
+        found = [] if error is None else faults.chain(error, self.run.root.scope)
         return self._write(
-            "end", loop, run_status=Status.FAILED, kind=Kind.END, status=Status.FAILED, error=error,
+            "end", loop, run_status=self._status, kind=Kind.END, status=self._status, output=self._value, error=error,
             metadata={CHAIN: found} if found else None,
         )  # fmt: skip
 
-    def cancelled(self, loop: asyncio.AbstractEventLoop | None) -> Waiter:
-        """Somebody asked for the run to be cancelled."""
-        error = StepError("RunCancelledError", str(RunCancelledError(self.run.run_id)))
-        return self._write(
-            "end", loop, run_status=Status.CANCELLED, kind=Kind.END, status=Status.CANCELLED, error=error
-        )
-
-    def paused(self, loop: asyncio.AbstractEventLoop | None) -> Waiter:
+    def _paused(self, loop: asyncio.AbstractEventLoop | None) -> Waiter:
         """Nothing is left to do until somebody answers."""
         run = self.run
-        run.stopping = "waits for an answer"
-        if run.pen is not None and run.pen.scribe.claim.seq == self._paused_at:
+        self._status, run.stopping = Status.PAUSED, "waits for an answer"
+        if run.pen is None or run.pen.scribe.claim.seq == self._paused_at:
             return None  # it was paused here before
         return self._write(
             "waiting", loop, run_status=Status.PAUSED, kind=Kind.CHECKPOINT, status=Status.PAUSED,
@@ -198,19 +228,14 @@ class Life:
             pen.draft(name, **detail)
             return pen.send(loop, now=True)
 
-    def is_suspended(self) -> bool:
-        """Whether a lane waits for an answer."""
-        return bool(self.run.waiting)
-
-    def close(self, *, give_up: bool) -> None:
-        """Take no further step. With `give_up` the run is left for another to continue."""
-        run = self.run
+    def close(self) -> None:
+        """Take no further step. A run that has not ended is given up, for another to continue."""
+        run, pen = self.run, self.run.pen
         if run.closed:
             return
         run.closed = True
         run.stopping = run.stopping or "was interrupted"
         heart.end(run)
-        pen = run.pen
         if pen is None:
             return
         try:
@@ -218,17 +243,24 @@ class Life:
                 pen.flush()
         finally:
             pen.failure = pen.failure or RunStoppedError(run.run_id, "a step", "has ended")
-            if give_up:
-                _quietly(lambda: pen.scribe.store.renew(pen.scribe.claim, 0))
+            if self.left_open:
+                with suppress(EverstepError):  # that it cannot be given up is told by whatever led here
+                    pen.scribe.store.renew(pen.scribe.claim, 0)
 
-    def result(self, status: Status, value: Any = None, error: BaseException | None = None) -> RunResult[Any]:
-        """What came of it."""
-        run = self.run
+    def result(self, error_handling: str) -> RunResult[Any]:
+        """What came of it. Raises what it failed with, unless errors are to be results too."""
+        run, status, error = self.run, self._status, self._error
         total = (time.perf_counter() - self._began) * 1000
         log = RunLog.of(run.name, run.run_id, total, map(_log_row, run.log))
         pauses = tuple(self._pause(*each) for each in run.waiting) if status is Status.PAUSED else ()
-        run.tell(f"run_{status}")
-        return RunResult(run.run_id, status, log, value, error, pauses)
+        run.tell(f"run_{status}", error=error)
+        if error is not None and error_handling != "continue":
+            if self.trail is not None and status is Status.FAILED:
+                error.add_note(
+                    f"everstep: run {run.run_id!r} failed; run it again with this id to go on at the failure"
+                )
+            raise error
+        return RunResult(run.run_id, status, log, self._value, error, pauses)
 
     def _pause(self, run_id: str, seq: int) -> PauseInfo:
         assert self.trail is not None  # noqa: S101 - only a stored run pauses
@@ -261,11 +293,3 @@ def _log_rows(trail: Trail, known: RunRow) -> list[tuple[Any, ...]]:
 
 
 _STEP = list(Kind).index(Kind.STEP)
-
-
-def _quietly(do: Any) -> None:
-    """Do it; that it could not be done is told by whatever led here."""
-    try:
-        do()
-    except EverstepError:
-        pass

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from everstep.codec.chain import Entry
 from everstep.errors import EverstepError
 from everstep.store.base import Append, Keyframe
 from everstep.trail.scribe import Scribe
@@ -34,13 +35,13 @@ class Pen:
         self._drafted: list[Append] = []  # rows that go with the next ones, in one transaction
         self._backlog: deque[Callable[[], bool]] = deque()
 
-    def draft(self, name: str, **detail: Any) -> int:
-        """Draft a row; `send` writes it. Its seq. Raises, with nothing drafted, if a value does not fit."""
+    def draft(self, name: str, **detail: Any) -> Entry:
+        """Draft a row; `send` writes it. Raises, with nothing drafted, if a value does not fit."""
         if self.failure is not None:
             raise self.failure
         append = self.scribe.row(name, **detail)
         self._drafted.append(append)
-        return append.entries[0].seq
+        return append.entries[0]
 
     def send(self, loop: asyncio.AbstractEventLoop | None, *, now: bool = False, unawaited: bool = False) -> Waiter:
         """Hand over what was drafted. What it gives tells when that is durable; None if nobody should wait for it.

@@ -8,11 +8,11 @@ import contextvars
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from types import FrameType
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from everstep.errors import DivergenceError, RunCancelledError
-from everstep.model import Status
+from everstep.run.children import child_step
 from everstep.run.flow import Suspended
 from everstep.run.lanes import CURRENT, OF_TASK
 from everstep.run.life import Life
@@ -52,7 +52,7 @@ class _Runs:
         """A run to begin."""
         if not isinstance(workflow, Workflow):
             raise TypeError(f"{workflow!r} is not a workflow: decorate it with @everstep.workflow")
-        return Life(self.trail, self.durability, self.lease, workflow)
+        return Life(self.trail, self.durability, self.lease, workflow, _AS_CHILD)
 
     def settle(self, run_id: str | None, answer: Any) -> None:
         """Take the answer that a paused run is given."""
@@ -96,61 +96,22 @@ def go_through(life: Life, error_handling: ErrorHandling = "raise") -> RunResult
     """Run the function of a run that has begun, on this thread."""
     if life.workflow.is_async:
         return asyncio.run(go_through_awaited(life, error_handling))
-    run, give_up = life.run, True
-    token = CURRENT.set(run.root)
+    token = CURRENT.set(life.run.root)
+    value, error = None, None
     try:
-        with _terminable():
-            value = life.workflow.function(*life.args, **life.kwargs)
-        if life.is_suspended():
-            raise Suspended
-        if run.cancelling.is_set():
-            raise RunCancelledError(run.run_id)
-        _wait(life.completed(value, None))
-        give_up = False
-        return life.result(Status.COMPLETED, value)
-    except Suspended:
-        _wait(life.paused(None))
-        return life.result(Status.PAUSED)
-    except Exception as error:
-        if _ends(life, error):
-            _wait(life.cancelled(None) if run.cancelling.is_set() else life.failed(error, None))
-            give_up = False
-        return _failed(life, error, error_handling)
+        try:
+            with _terminable():
+                value = life.workflow.function(*life.args, **life.kwargs)
+        except (Exception, Suspended) as raised:  # noqa: BLE001 - whatever the code raises is recorded, then raised
+            error = raised
+        ending = life.end(value, error, None)
+        for waiter in ending:
+            if callable(waiter):
+                waiter()
+        return life.result(error_handling)
     finally:
         CURRENT.reset(token)
-        life.close(give_up=give_up)
-
-
-def _wait(waiter: Any) -> None:
-    if waiter is not None:
-        waiter()
-
-
-def _ends(life: Life, error: Exception) -> bool:
-    """Whether a run has ended with this. A divergence, or a store that fails, leaves it as it is."""
-    run = life.run
-    if run.divergence is not None or isinstance(error, DivergenceError):
-        return False
-    return run.pen is None or run.pen.failure is None
-
-
-def _failed(life: Life, error: Exception, error_handling: ErrorHandling) -> RunResult[Any]:
-    """The result of a run that failed, where it is wanted; else what it failed with is raised."""
-    run = life.run
-    if run.divergence is not None:
-        raise run.divergence from (None if error is run.divergence else error)
-    if life.is_suspended():
-        return life.result(Status.PAUSED)
-    if run.cancelling.is_set():
-        if run.pen is not None and run.pen.failure is not None:
-            raise run.pen.failure
-        raise RunCancelledError(run.run_id) from None
-    result = life.result(Status.FAILED, error=error)
-    if error_handling == "continue":
-        return result
-    if life.trail is not None and isinstance(error, Exception):
-        error.add_note(f"everstep: run {run.run_id!r} failed; run it again with the same id to go on at the failure")
-    raise error
+        life.close()
 
 
 @contextlib.contextmanager
@@ -211,7 +172,7 @@ async def _off_the_loop(life: Life, begin: Callable[[], RunResult[Any] | None]) 
     def work() -> RunResult[Any] | None:
         done = begin()
         if abandoned and done is None:
-            life.close(give_up=True)
+            life.close()
         return done
 
     try:
@@ -223,36 +184,32 @@ async def _off_the_loop(life: Life, begin: Callable[[], RunResult[Any] | None]) 
 
 async def go_through_awaited(life: Life, error_handling: ErrorHandling = "raise") -> RunResult[Any]:
     """Run the function of a run that has begun, on this event loop."""
-    run, give_up = life.run, True
     loop = asyncio.get_running_loop()
-    run.turnstile.loop = loop
+    life.run.turnstile.loop = loop
     enter_loop(loop)
-    token = CURRENT.set(None)
-    main = asyncio.ensure_future(_main(life))
-    CURRENT.reset(token)
-    run.on_cancel = lambda: loop.call_soon_threadsafe(main.cancel)
+    main = loop.create_task(_main(life), context=_without_run())
+    life.run.on_cancel = lambda: loop.call_soon_threadsafe(main.cancel)
     try:
         await _settled(life, main)
-        if life.is_suspended():
-            await _awaited(life.paused(loop))
-            return life.result(Status.PAUSED)
-        if run.cancelling.is_set():
-            raise RunCancelledError(run.run_id)  # noqa: TRY301 - told as any other failure
-        value = main.result()
-        await _awaited(life.completed(value, loop))
-        give_up = False
-        return life.result(Status.COMPLETED, value)
-    except Exception as error:
-        if _ends(life, error) and not life.is_suspended():
-            await _awaited(life.cancelled(loop) if run.cancelling.is_set() else life.failed(error, loop))
-            give_up = False
-        return _failed(life, error, error_handling)
+        error = None if main.cancelled() else main.exception()
+        value = None if main.cancelled() or error is not None else main.result()
+        for waiter in life.end(value, error, loop):
+            if isinstance(waiter, asyncio.Future):
+                await waiter
+        return life.result(error_handling)
     finally:
         leave_loop(loop)
-        if give_up:
-            await _give_up(life, main)
-        else:
-            life.close(give_up=False)
+        if not main.done():
+            main.cancel()
+            await asyncio.wait([main])
+        await asyncio.shield(asyncio.to_thread(life.close)) if life.left_open else life.close()
+
+
+def _without_run() -> contextvars.Context:
+    """The caller's context outside of any run: the function's task belongs to the new run alone."""
+    context = contextvars.copy_context()
+    context.run(CURRENT.set, None)
+    return context
 
 
 async def _main(life: Life) -> Any:
@@ -288,19 +245,8 @@ async def _settled(life: Life, main: asyncio.Task[Any]) -> None:
             task.cancel()
         await asyncio.wait(tasks)
         return
-    if life.is_suspended():
-        return
-    if main.cancelled() and not run.cancelling.is_set():
+    if main.cancelled() and not run.waiting and not run.cancelling.is_set():
         raise asyncio.CancelledError
 
 
-async def _awaited(waiter: Any) -> None:
-    if waiter is not None:
-        await waiter
-
-
-async def _give_up(life: Life, main: asyncio.Task[Any]) -> None:
-    if not main.done():
-        main.cancel()
-        await asyncio.wait([main])
-    await asyncio.shield(asyncio.to_thread(life.close, give_up=True))
+_AS_CHILD = partial(child_step, go_through, go_through_awaited)

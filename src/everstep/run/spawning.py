@@ -203,7 +203,7 @@ _submit = ThreadPoolExecutor.submit
 _start = threading.Thread.start
 
 
-@functools.wraps(_submit)
+@functools.wraps(_submit)  # type: ignore[arg-type] # its type has variables of its own
 def _submit_in_lane(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
     lane = here()
     if lane is None or lane.run.closed:
@@ -234,6 +234,6 @@ def _start_in_lane(self: threading.Thread) -> None:
 def watch_threads() -> None:
     """Wrap the ways threads start. Once: to unwrap would race with others who wrap them."""
     if ThreadPoolExecutor.submit is _submit:
-        ThreadPoolExecutor.submit = _submit_in_lane  # type: ignore[method-assign] # this is the wrapping
+        ThreadPoolExecutor.submit = _submit_in_lane  # type: ignore[assignment, method-assign] # this is the wrapping
     if threading.Thread.start is _start:
         threading.Thread.start = _start_in_lane  # type: ignore[method-assign] # as above

@@ -77,6 +77,7 @@ class Step(Generic[P, R]):
         return self._plain
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """What the function gives, or gave."""
         return self._call(args, kwargs)  # type: ignore[no-any-return] # what the function gives
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -96,9 +97,9 @@ class Step(Generic[P, R]):
         )
 
     def _awaited(self, args: Any, kwargs: Any) -> Coroutine[Any, Any, Any]:
-        coroutine = self._await(args, kwargs)
+        coroutine: Any = self._await(args, kwargs)
         coroutine.__qualname__ = self.name  # the lane of a task is named after it
-        return coroutine
+        return coroutine  # type: ignore[no-any-return] # Any, to be able to name it
 
     async def _await(self, args: Any, kwargs: Any) -> Any:
         lane = here()
@@ -138,9 +139,9 @@ class Step(Generic[P, R]):
         if place not in self._escapes:
             self._escapes.add(place)
             warnings.warn(
-                f"step {self.name!r} was called at {place[0]}:{place[1]} outside of the run that is live in this process, "
-                "so it was not recorded. If it belongs to the run, start its thread with everstep.submit(pool, fn, ...) "
-                "and its task after the run began.",
+                f"step {self.name!r} was called at {place[0]}:{place[1]} outside of the run that is live in this "
+                "process, so it was not recorded. If it belongs to the run, start its thread with "
+                "everstep.submit(pool, fn, ...) and its task after the run began.",
                 EscapedStepWarning,
                 stacklevel=3,
             )

@@ -29,13 +29,12 @@ class Workflow(Generic[P, R]):
         self._child: Any = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """What the function gives; in a run, or gave."""
         lane = here()
         if lane is None:
             return self.function(*args, **kwargs)
-        if self._child is None:
-            from everstep.run.children import child_step  # noqa: PLC0415 - children are run by what runs workflows
-
-            self._child = child_step(self)
+        if self._child is None and lane.run.as_child is not None:
+            self._child = lane.run.as_child(self)
         return self._child(*args, **kwargs)  # type: ignore[no-any-return] # what the function gives
 
     def fingerprint(self) -> dict[str, str]:

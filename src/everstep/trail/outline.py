@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from everstep.codec.record import StepRecord
-from everstep.errors import ErasedError
-from everstep.journal import AT, CHAIN
+from everstep.errors import DamagedError, ErasedError
+from everstep.journal import AT, CHAIN, RETRY
 from everstep.model import Kind, Status, StepError
 
 Address = tuple[int | None, str, str, int]
@@ -94,10 +94,16 @@ class Outline:
 
 
 def outline(records: Iterable[StepRecord]) -> Outline:
-    """The tree of a run's steps, from its rows in order. Takes time in proportion to them, however deep they nest."""
+    """The tree of a run's steps, from its rows in order. Takes time in proportion to them, however deep they nest.
+
+    Raises DamagedError if a row is not one of a step.
+    """
     tree = _Tree()
     for record in records:
-        tree.take(record)
+        try:
+            tree.take(record)
+        except (AttributeError, OverflowError, TypeError, ValueError):  # one of its fields is of another type
+            raise DamagedError("a step's meta is not that of a step", run_id=record.run_id, seq=record.seq) from None
     return tree.done()
 
 
@@ -127,11 +133,13 @@ class _Tree:
     def take(self, record: StepRecord) -> None:
         """Take in the next row."""
         kind = record.kind
-        if kind is Kind.LANE_END:
-            return
+        if kind is Kind.LANE_END or (kind is Kind.CHECKPOINT and record.status is Status.PAUSED):
+            return  # a lane's end, or where a run was left to wait: the pause itself is shown
         if self._end is not None:
             self._went_on(self._end)
-        if kind is Kind.START:
+        if kind is Kind.STEP:  # nearly all are
+            self._step(record, kind)
+        elif kind is Kind.START:
             self._start = record
         elif kind is Kind.END:
             self._end = record
@@ -148,14 +156,16 @@ class _Tree:
             self._cut(above, record.lane, at)
         node = self._node(record, kind, address)
         self._by_id[record.id] = node
-        if kind is Kind.ATTEMPT:
+        if kind is Kind.STEP:
+            self._settle(node, record, record.status, address)
+        elif kind is Kind.ATTEMPT:
             self._tried_in_vain(node, record)
             self._unsettled[address] = node
-        elif kind in _BEGINS:
-            node.status = _BEGINS[kind]
+        elif kind in _BEGINS or (kind is Kind.ANSWER and record.metadata.get(RETRY)):
+            node.status = _BEGINS.get(kind, Status.ACTIVE)
             self._unsettled[address] = node
         else:
-            self._settle(node, record, _ENDS.get(kind) or record.status, address)
+            self._settle(node, record, _ENDS.get(kind, record.status), address)
 
     def _node(self, record: StepRecord, kind: Kind, address: Address) -> Node:
         """The node that a row belongs to: the one with its id, the one that waits at its address, or a new one."""
@@ -172,20 +182,20 @@ class _Tree:
                 return node
             node.superseded = True
             del self._unsettled[address]
-        shown = Kind.PAUSE if kind in {Kind.PAUSE, Kind.ANSWER} else Kind.STEP
-        return self._attach(Node(record.name, shown, Status.ACTIVE, record, record), record)
+        return self._attach(Node(record.name, _shown(kind), Status.ACTIVE, record, record), record)
 
     def _attach(self, node: Node, record: StepRecord) -> Node:
         """Put a node where its row says. A parent that is not known yet is kept a place for."""
-        above = None if record.parent in {None, record.id} else self._by_id.get(record.parent)
-        if above is None and record.parent not in {None, record.id}:
-            above = self._by_id[record.parent] = Node("", Kind.STEP, Status.ACTIVE, record, record)
-            self._missing.add(above)
-        if above is not None:
+        inside, above = record.parent, None
+        if inside is not None and inside != record.id:
+            above = self._by_id.get(inside)
+            if above is None:
+                above = self._by_id[inside] = Node("", Kind.STEP, Status.ACTIVE, record, record)
+                self._missing.add(above)
             self._revive(above)
         node.parent = above
         (self._top if above is None else above.children).append(node)
-        if node.kind is not Kind.FORK:
+        if node.kind is not Kind.FORK and (node.kind is not Kind.CHECKPOINT or record.input_digest is not None):
             self._lanes.setdefault(above, {}).setdefault(record.lane, []).append(node)
         return node
 
@@ -193,7 +203,7 @@ class _Tree:
         """A parent that was met after its children takes the place that was kept for it."""
         self._missing.discard(node)
         node.name, node.begun, node.record = record.name, record, record
-        node.kind = Kind.PAUSE if kind in {Kind.PAUSE, Kind.ANSWER} else Kind.STEP
+        node.kind = _shown(kind)
         above = self._by_id.get(record.parent) if record.parent is not None else None
         if above is not None and _inside(above, node):
             self._top.append(node)
@@ -288,6 +298,10 @@ class _Tree:
         if self._missing:
             self._top.sort(key=lambda node: node.begun.seq)
         return Outline(self._top, self._start, self._end)
+
+
+def _shown(kind: Kind) -> Kind:
+    return Kind.PAUSE if kind is Kind.PAUSE or kind is Kind.ANSWER else Kind.STEP
 
 
 def _inside(node: Node | None, other: Node) -> bool:

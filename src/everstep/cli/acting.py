@@ -1,0 +1,178 @@
+"""The commands that act on a run: cancel, answer, resume."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext, redirect_stdout
+from types import ModuleType
+from typing import Any
+
+import click
+
+from everstep.cli import exits, plain
+from everstep.cli.app import configured, load, workflow_in
+from everstep.cli.output import Cell
+from everstep.cli.session import Session, address, options, run_ids, session
+from everstep.cli.text import brief
+from everstep.codec.record import StepRecord
+from everstep.model import FINISHED, Kind, Status
+from everstep.run.result import PauseInfo, RunResult
+from everstep.run.runner import Runner
+from everstep.run.workflows import Workflow
+from everstep.trail import answers, asking
+from everstep.trail.trail import Trail
+
+_WIDE = 200
+
+
+class ConflictError(click.ClickException):
+    """The run does not stand where it would have to."""
+
+    exit_code = exits.CONFLICT
+
+
+@click.command()
+@click.argument("run", shell_complete=run_ids)
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@options
+def cancel(run: str, *, yes: bool) -> int:
+    """End a run. Whoever works on it is asked to: what is at work is finished and kept, nothing more is begun."""
+    here = session()
+    trail = here.open(write=True)
+    found = trail.run(run)
+    if not yes and found.status not in FINISHED and not _agreed(here, f"cancel {run} ({found.status})?"):
+        return exits.ERROR
+    trail.cancel(run)
+    status = "cancelled" if trail.run(run).status is Status.CANCELLED else "asked"
+    if here.output.as_json:
+        here.output.data(cancel={"run": run, "status": status})
+    else:
+        owner = f"; {found.owner} was asked to end it" if status == "asked" else ""
+        here.output.talk(f"{run} is {'still active' if owner else status}{owner}.")
+    return exits.OK
+
+
+def _agreed(here: Session, question: str) -> bool:
+    if here.output.as_json or not sys.stdin.isatty():
+        raise click.UsageError("there is nobody to ask; say --yes.")
+    if click.confirm(question, err=True):
+        return True
+    here.output.talk("nothing was done.")
+    return False
+
+
+@click.command()
+@click.argument("run", shell_complete=run_ids)
+@click.argument("value", required=False)
+@click.option("--pause", type=click.IntRange(min=0), metavar="SEQ", help="Which question, where there are several.")
+@click.option("--retry", is_flag=True, help="Try an external step again whose outcome is not known.")
+@options
+def answer(run: str, value: str | None, pause: int | None, *, retry: bool) -> int:
+    """Answer what a run waits for: VALUE is JSON if it can be, else text; - reads it from stdin."""
+    if (value is None) is not retry:
+        raise click.UsageError("give a VALUE, or --retry for an external step whose outcome is not known.")
+    here = session()
+    trail = here.open(write=True)
+    asked = _question(trail, run, pause)
+    given = sys.stdin.read().rstrip("\n") if value == "-" else value
+    meant = None if given is None else asking.parse(asked.pause if asked is not None and asked.pause else {}, given)
+    trail.answer(run, meant, pause=pause, retry=retry)
+    if here.output.as_json:
+        found = None if asked is None else f"{asked.run_id}@{asked.seq}"
+        here.output.data(answer={"run": run, "pause": found, "value": plain.plain(meant), "retry": retry})
+    else:
+        here.output.talk(f"next: {_resume(here, run)}")
+    return exits.OK
+
+
+def _question(trail: Trail, run_id: str, pause: int | None) -> StepRecord | None:
+    """What a run, or else a child of it, waits for; None where that is nothing, or not one thing."""
+    row = trail.store.run(trail.run(run_id).id)
+    while True:
+        found = [step for step in answers.waiting(trail, row) if pause in {None, step.seq, step.id}]
+        if found:
+            return found[0] if len(found) == 1 else None
+        children = trail.runs(status=Status.PAUSED, parent=row.id, limit=1)
+        if not children:
+            return None
+        row = trail.store.run(children[0].id)
+
+
+def _resume(here: Session, run: str) -> str:
+    return here.command("resume", run, *([] if configured() else ["--app", "MODULE"]))
+
+
+@click.command()
+@click.argument("run", metavar="RUN[@SEQ]", shell_complete=run_ids)
+@click.option(
+    "--app", metavar="MODULE[:WORKFLOW]", help="Where its code is; else `app` in [tool.everstep] of ./pyproject.toml."
+)
+@options
+def resume(run: str, app: str | None) -> int:
+    """Go on with a run that was interrupted, failed or paused. What has completed is not run again."""
+    here = session()
+    named = app or configured()
+    if named is None:
+        raise click.UsageError("name the module with the run's workflow: --app MODULE, or app in [tool.everstep].")
+    trail = here.open(write=True)
+    run_id, seq = address(trail, run)
+    found = trail.run(run_id)
+    if seq is not None and seq != found.head:
+        raise ConflictError(
+            f"{run_id} stands at step {found.head}, and goes on from there; to go on from {seq}, fork it."
+        )
+    # What the code prints is no data of ours.
+    with redirect_stdout(sys.stderr) if here.output.as_json else nullcontext():
+        module, attribute = load(named)
+        workflow = workflow_in(module, attribute, found.workflow, Workflow)
+        result = Runner(_opened_there(module, trail)).run(workflow, id=run_id, error_handling="continue")
+    return _tell(here, result)
+
+
+def _opened_there(module: ModuleType, trail: Trail) -> Trail:
+    """The trail as the app itself has opened it, if it did: with the rules by which it keeps secrets out."""
+    theirs = (value for value in vars(module).values() if isinstance(value, Trail))
+    return next((value for value in theirs if value.store.where == trail.store.where), trail)
+
+
+def _tell(here: Session, result: RunResult[Any]) -> int:
+    error = result.error
+    if here.output.as_json:
+        here.output.data(
+            resume={
+                "run": result.run_id,
+                "status": str(result.status),
+                "restored": result.restored,
+                "value": plain.plain_or_text(result.value),
+                "error": None if error is None else {"type": type(error).__qualname__, "message": str(error)},
+                "pauses": [_pause(pause) for pause in result.pauses],
+            }
+        )
+    elif result.completed:
+        here.output.line(Cell(brief(result.value, _WIDE)))
+        here.output.talk(
+            f"{result.run_id} {'had completed before: nothing was executed' if result.restored else 'completed'}."
+        )
+    else:
+        _tell_why(here, result)
+    return exits.OK if result.completed else exits.WAITING if result.paused else exits.ERROR
+
+
+def _pause(pause: PauseInfo) -> dict[str, Any]:
+    return {
+        "run": pause.run_id, "pause": pause.seq, "name": pause.name, "prompt": pause.prompt, "schema": pause.schema,
+        "options": pause.options, "deadline": pause.deadline,
+    }  # fmt: skip
+
+
+def _tell_why(here: Session, result: RunResult[Any]) -> None:
+    """Say why a run went no further."""
+    if result.error is not None:
+        here.output.talk(f"{result.run_id} failed: {type(result.error).__qualname__}: {result.error}")
+        here.output.talk(f"next: {here.command('show', result.run_id)}")
+    several = len(result.pauses) > 1
+    for pause in result.pauses:
+        choice = f" ({', '.join(brief(option, _WIDE) for option in pause.options)})" if pause.options else ""
+        which = ["--pause", pause.seq] if several else []
+        here.output.talk(f"{pause.run_id} waits: {pause.prompt}{choice}")
+        here.output.talk(f"next: {here.command('answer', pause.run_id, 'VALUE', *which)}")

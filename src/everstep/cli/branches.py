@@ -1,0 +1,92 @@
+"""The lines of a run's tree: how each step stands, and what came of it."""
+
+from __future__ import annotations
+
+from everstep.cli.output import Cell, Output
+from everstep.cli.style import STYLES, prompt_of, result_of
+from everstep.cli.text import brief, count, duration
+from everstep.cli.tree import Fold, Line
+from everstep.codec.record import StepRecord
+from everstep.errors import ErasedError
+from everstep.model import Kind, Status
+from everstep.trail.outline import Node
+
+_WIDE = 200  # characters that a result may take
+_DEEP = 12  # levels that are indented; deeper ones say how deep they are
+_MARKS = {
+    "completed": "✓", "failed": "✗", "active": "●", "interrupted": "◌", "paused": "‖", "unknown": "?",
+    "cancelled": "∅", "checkpoint": "⚑", "save": "▪", "fork": "⑂", "end": "■",
+}  # fmt: skip
+
+
+def row(output: Output, line: Line | Fold, *, interrupted: bool) -> list[Cell | str]:
+    """The cells of one line: seq, how it stands, name, how long it took, what came of it."""
+    indent = "  " * line.depth if line.depth <= _DEEP else "  " * _DEEP + f"({line.depth}) "
+    if isinstance(line, Fold):
+        return [
+            "",
+            "",
+            Cell(f"{indent}...", "dim"),
+            Cell(duration(line.duration_ms), "dim"),
+            Cell(_folded(line), "dim"),
+        ]
+    node = line.node
+    word = _word(node, interrupted=interrupted)
+    mark = _MARKS.get(word, word) if output.person and output.unicode else word
+    return [
+        Cell(str(node.seq), "dim"),
+        Cell(mark, STYLES.get(word, "cyan")),
+        Cell(indent + node.name, "dim" if node.superseded else "bold" if node.kind is Kind.STEP else "cyan"),
+        Cell(duration(node.duration_ms or None), "dim"),
+        _result(line),
+    ]
+
+
+def _word(node: Node, *, interrupted: bool) -> str:
+    """How a step stands, or what it is if that says more."""
+    if node.kind in {Kind.CHECKPOINT, Kind.SAVE, Kind.FORK, Kind.END}:
+        return str(node.kind)
+    return "interrupted" if node.status is Status.ACTIVE and interrupted else str(node.status)
+
+
+def _folded(fold: Fold) -> str:
+    names = fold.names
+    named = ", ".join(name if number == 1 else f"{name} x{number:,}" for name, number in names[:3])
+    named += ", ..." if len(names) > 3 else ""
+    inside = f", with {count(fold.inside, 'step')} inside" if fold.inside else ""
+    return f"{len(fold.nodes):,} more" + (f" ({named})" if len(names) > 1 else "") + f", all completed{inside}"
+
+
+def _result(line: Line) -> Cell:
+    node = line.node
+    found = _outcome(node)
+    notes = [
+        "superseded" if node.superseded else "",
+        f"{node.attempts} attempts" if node.attempts > 1 else "",
+        "partial" if node.record.partial else "",
+        f"{count(line.inside, 'step')} inside" if line.inside else "",
+        f"-> {node.record.child_run_id}" if node.record.child_run_id else "",
+    ]
+    text = "; ".join(filter(None, notes))
+    return Cell(f"({text}) {found.text}" if text else found.text, "dim" if node.superseded else found.style)
+
+
+def _outcome(node: Node) -> Cell:
+    if node.kind is Kind.PAUSE:
+        answer = result_of(node.record, _WIDE).text if not node.open else ""
+        return Cell(f"{prompt_text(node.begun)}{' -> ' + answer if answer else ''}", "" if answer else "yellow")
+    if node.status is Status.UNKNOWN:
+        return Cell("it was begun, and how it ended is not known", STYLES["unknown"])
+    if node.status is Status.ACTIVE:
+        error = node.error
+        return Cell(f"last: {error}" if error is not None else "", "red")
+    return result_of(node.record, _WIDE)
+
+
+def prompt_text(row: StepRecord) -> str:
+    """What a pause asks, in one line."""
+    try:
+        asked = prompt_of(row)
+    except ErasedError:
+        return "(erased)"
+    return asked[:_WIDE] if isinstance(asked, str) else brief(asked, _WIDE)

@@ -1,0 +1,67 @@
+"""One step with all it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from everstep.cli import plain
+from everstep.cli.output import Cell, Output
+from everstep.cli.session import Session
+from everstep.cli.style import status_cell
+from everstep.cli.text import brief, duration, stamp
+from everstep.cli.values import show_leaves, show_value
+from everstep.codec.record import StepRecord
+from everstep.errors import ErasedError
+
+_WIDE = 200  # characters that a value may take in a line
+
+
+def show_step(here: Session, row: StepRecord) -> None:
+    """Print a step: its facts, what went in, what came out, what it changed, what it failed with."""
+    output = here.output
+    if output.as_json:
+        output.data(show={"step": plain.step(row)})
+        return
+    output.fields(_facts(row))
+    try:
+        for title, value in (("inputs", row.inputs), ("output", row.output), ("pause", row.pause)):
+            if value is not None:
+                output.line()
+                _show_part(output, title, value)
+        if row.ops:
+            output.line()
+            output.line(Cell("changes", "dim"))
+            for op in row.ops:
+                change = plain.operation(op)
+                output.line(
+                    f"  {change['op']}", "".join(f"[{part!r}]" for part in change["path"]), brief(op[2:], _WIDE)
+                )
+        if row.error is not None:
+            output.line()
+            output.line(Cell(str(row.error), "red"))
+            for text in (row.error.traceback or "").splitlines():
+                output.line(f"  {text}")
+    except ErasedError:
+        output.talk("its payload was erased; name, status and times remain.")
+    output.talk(f"next: {here.command('state', f'{row.run_id}@{row.seq}')}")
+
+
+def _show_part(output: Output, title: str, value: object) -> None:
+    if output.person:
+        output.line(Cell(title, "dim"))
+        show_value(output, value, 1)
+    else:
+        show_leaves(output, value, title)
+
+
+def _facts(row: StepRecord) -> Iterator[tuple[str, Cell | str]]:
+    yield "step", Cell(f"{row.run_id}@{row.seq}", "bold")
+    yield "name", row.name
+    yield "kind", str(row.kind)
+    yield "status", status_cell(str(row.status))
+    yield "started", stamp(row.started_at)
+    yield "took", duration(row.duration_ms)
+    facts = {"inside": row.parent, "lane": row.lane, "attempt": row.attempt if row.attempt > 1 else None,
+             "child run": row.child_run_id, "metadata": row.metadata and brief(row.metadata, _WIDE),
+             "usage": row.usage and brief(row.usage, _WIDE), "external": row.external and "yes"}  # fmt: skip
+    yield from ((name, str(value)) for name, value in facts.items() if value)
