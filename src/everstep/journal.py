@@ -112,7 +112,8 @@ class Journal:
         self._go_on()
         meta = view(entry.meta)
         size = len(meta)
-        if kind == _STEP and meta[record.ID] == entry.seq and size <= record.METADATA:
+        tried = meta[record.ATTEMPT] if size > record.ATTEMPT else None
+        if kind == _STEP and meta[record.ID] == entry.seq and size <= record.METADATA and tried in {None, 1}:
             # A leaf, done at once: nearly every row is one.
             lane = meta[record.LANE] if size > record.LANE else None
             index = (meta[record.INDEX] if size > record.INDEX else None) or 0

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import everstep
 from everstep.errors import HandlerWarning
 from everstep.trail.events import NAMES, Event, Events
 
@@ -172,34 +171,6 @@ def test_an_event_is_frozen_and_its_time_is_aware() -> None:
     assert before <= event.at <= datetime.now(UTC)
     with pytest.raises(dataclasses.FrozenInstanceError):
         event.name = "other"  # type: ignore[misc]  # the point of the test
-
-
-# Steps
-
-
-def test_a_step_is_read_for_those_who_want_it(events: Events) -> None:
-    got: list[Event] = []
-    with everstep.open(":memory:") as trail:
-        run = trail.record("r-1", workflow="w")
-        run.step("ask", output=1)
-        run.step("tell", error=ValueError("bad"))
-        events.on("step_failed", handler=got.append)
-        events.emit_step("step_completed", trail, "r-1", "w", 1)
-        events.emit_step("step_failed", trail, "r-1", "w", 2)
-        [event] = got
-        assert event.step == trail.step("r-1", 2)
-        assert event.error == "ValueError: bad"
-
-
-def test_a_step_that_cannot_be_read_breaks_nothing(events: Events) -> None:
-    got: list[Event] = []
-    events.on("step_completed", handler=got.append)
-    with (
-        everstep.open(":memory:") as trail,
-        pytest.warns(HandlerWarning, match="step 7 could not be read: RunNotFound"),
-    ):
-        events.emit_step("step_completed", trail, "none", "w", 7)
-    assert [(event.name, event.step) for event in got] == [("step_completed", None)]
 
 
 # Failures

@@ -146,6 +146,13 @@ def test_a_pause_and_its_answer_are_one(log: Log) -> None:
     assert node.duration_ms is not None
 
 
+def test_a_second_pause_by_hand_leaves_the_first_as_it_is(log: Log) -> None:
+    for answer in ("yes", "no"):
+        pause = log.add("pause", Kind.PAUSE, status="paused", pause={"prompt": "Go on?"})
+        log.add("answer", Kind.ANSWER, id=pause, output=answer)
+    assert log.drawn() == ["pause completed", "pause completed"]
+
+
 def test_ends_of_lanes_are_not_shown_and_lanes_are_kept_apart(log: Log) -> None:
     log.add("fetch", lane="task:fetch#0")
     log.add("lane", Kind.LANE_END, lane="task:fetch#0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import nullcontext, redirect_stdout
 from types import ModuleType
@@ -15,7 +16,7 @@ from everstep.cli.output import Cell
 from everstep.cli.session import Session, address, options, run_ids, session
 from everstep.cli.text import brief
 from everstep.codec.record import StepRecord
-from everstep.model import FINISHED, Kind, Status
+from everstep.model import FINISHED, Status
 from everstep.run.result import PauseInfo, RunResult
 from everstep.run.runner import Runner
 from everstep.run.workflows import Workflow
@@ -75,7 +76,7 @@ def answer(run: str, value: str | None, pause: int | None, *, retry: bool) -> in
     trail = here.open(write=True)
     asked = _question(trail, run, pause)
     given = sys.stdin.read().rstrip("\n") if value == "-" else value
-    meant = None if given is None else asking.parse(asked.pause if asked is not None and asked.pause else {}, given)
+    meant = None if given is None else _meant(asked, given)
     trail.answer(run, meant, pause=pause, retry=retry)
     if here.output.as_json:
         found = None if asked is None else f"{asked.run_id}@{asked.seq}"
@@ -83,6 +84,16 @@ def answer(run: str, value: str | None, pause: int | None, *, retry: bool) -> in
     else:
         here.output.talk(f"next: {_resume(here, run)}")
     return exits.OK
+
+
+def _meant(asked: StepRecord | None, text: str) -> Any:
+    """What was typed, as the question allows it; where there is none, JSON if it can be, else text."""
+    if asked is not None and asked.pause is not None:
+        return asking.parse(asked.pause, text)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _question(trail: Trail, run_id: str, pause: int | None) -> StepRecord | None:
@@ -126,7 +137,8 @@ def resume(run: str, app: str | None) -> int:
         module, attribute = load(named)
         workflow = workflow_in(module, attribute, found.workflow, Workflow)
         result = Runner(_opened_there(module, trail)).run(workflow, id=run_id, error_handling="continue")
-    return _tell(here, result)
+    value = trail.step(run_id, trail.run(run_id).head, view=True).output if result.completed else None
+    return _tell(here, result, value)
 
 
 def _opened_there(module: ModuleType, trail: Trail) -> Trail:
@@ -135,7 +147,7 @@ def _opened_there(module: ModuleType, trail: Trail) -> Trail:
     return next((value for value in theirs if value.store.where == trail.store.where), trail)
 
 
-def _tell(here: Session, result: RunResult[Any]) -> int:
+def _tell(here: Session, result: RunResult[Any], value: Any) -> int:
     error = result.error
     if here.output.as_json:
         here.output.data(
@@ -143,13 +155,13 @@ def _tell(here: Session, result: RunResult[Any]) -> int:
                 "run": result.run_id,
                 "status": str(result.status),
                 "restored": result.restored,
-                "value": plain.plain_or_text(result.value),
+                "value": plain.plain(value),
                 "error": None if error is None else {"type": type(error).__qualname__, "message": str(error)},
                 "pauses": [_pause(pause) for pause in result.pauses],
             }
         )
     elif result.completed:
-        here.output.line(Cell(brief(result.value, _WIDE)))
+        here.output.line(Cell(brief(value, _WIDE)))
         here.output.talk(
             f"{result.run_id} {'had completed before: nothing was executed' if result.restored else 'completed'}."
         )

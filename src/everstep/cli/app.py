@@ -54,7 +54,7 @@ def workflow_in(module: ModuleType, named: Any, workflow: str, kind: type) -> An
         if not isinstance(named, kind):
             raise AppError(f"{named!r:.80} is no workflow; decorate it with @everstep.workflow.")
         return named
-    found = {id(value): value for value in vars(module).values() if isinstance(value, kind)}.values()
+    found: list[Any] = list({id(value): value for value in vars(module).values() if isinstance(value, kind)}.values())
     fitting = [value for value in found if value.name == workflow]
     if not fitting:
         names = ", ".join(sorted(repr(value.name) for value in found)) or "none"

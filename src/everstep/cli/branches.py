@@ -19,7 +19,7 @@ _MARKS = {
 }  # fmt: skip
 
 
-def row(output: Output, line: Line | Fold, *, interrupted: bool) -> list[Cell | str]:
+def row(output: Output, line: Line | Fold, *, at_work: bool) -> list[Cell | str]:
     """The cells of one line: seq, how it stands, name, how long it took, what came of it."""
     indent = "  " * line.depth if line.depth <= _DEEP else "  " * _DEEP + f"({line.depth}) "
     if isinstance(line, Fold):
@@ -31,22 +31,27 @@ def row(output: Output, line: Line | Fold, *, interrupted: bool) -> list[Cell | 
             Cell(_folded(line), "dim"),
         ]
     node = line.node
-    word = _word(node, interrupted=interrupted)
+    word = _word(node, at_work=at_work)
     mark = _MARKS.get(word, word) if output.person and output.unicode else word
     return [
         Cell(str(node.seq), "dim"),
         Cell(mark, STYLES.get(word, "cyan")),
-        Cell(indent + node.name, "dim" if node.superseded else "bold" if node.kind is Kind.STEP else "cyan"),
+        Cell(
+            indent + (f"run {node.status}" if node.kind is Kind.END else node.name),
+            "dim" if node.superseded else "bold" if node.kind is Kind.STEP else "cyan",
+        ),
         Cell(duration(node.duration_ms or None), "dim"),
-        _result(line),
+        _result(line, at_work=at_work),
     ]
 
 
-def _word(node: Node, *, interrupted: bool) -> str:
+def _word(node: Node, *, at_work: bool) -> str:
     """How a step stands, or what it is if that says more."""
     if node.kind in {Kind.CHECKPOINT, Kind.SAVE, Kind.FORK, Kind.END}:
         return str(node.kind)
-    return "interrupted" if node.status is Status.ACTIVE and interrupted else str(node.status)
+    if node.status in {Status.ACTIVE, Status.UNKNOWN} and at_work:
+        return str(Status.ACTIVE)
+    return "interrupted" if node.status is Status.ACTIVE else str(node.status)
 
 
 def _folded(fold: Fold) -> str:
@@ -57,9 +62,9 @@ def _folded(fold: Fold) -> str:
     return f"{len(fold.nodes):,} more" + (f" ({named})" if len(names) > 1 else "") + f", all completed{inside}"
 
 
-def _result(line: Line) -> Cell:
+def _result(line: Line, *, at_work: bool) -> Cell:
     node = line.node
-    found = _outcome(node)
+    found = Cell("") if at_work and node.status is Status.UNKNOWN else _outcome(node)
     notes = [
         "superseded" if node.superseded else "",
         f"{node.attempts} attempts" if node.attempts > 1 else "",

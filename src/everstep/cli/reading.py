@@ -13,9 +13,10 @@ from everstep.cli.session import Session, is_interrupted, options, paged, positi
 from everstep.cli.style import result_of, status_cell, tags_text
 from everstep.cli.text import ago, brief, duration, stamp
 from everstep.codec.record import StepRecord
-from everstep.model import Checkpoint, CheckpointKind, Run, Status
+from everstep.model import FINISHED, Checkpoint, CheckpointKind, Run, Status
 from everstep.trail.trail import Trail
 
+_OF_RUNS = FINISHED | {Status.ACTIVE, Status.PAUSED}
 WIDE = 200  # characters that a value may take in a list
 
 
@@ -31,18 +32,21 @@ def _since(_: click.Context, __: click.Parameter, given: datetime | None) -> dat
     return None if given is None else given if given.tzinfo is not None else given.replace(tzinfo=UTC)
 
 
-tag_option = click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=_tags, help="With this tag.")
+tag_option = click.option(
+    "--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=_tags, help="Only with this tag."
+)
 
 
 @click.command()
-@click.option("--status", type=click.Choice([str(word) for word in Status]), help="That stand like this.")
-@click.option("--workflow", metavar="NAME", help="Of this workflow.")
+@click.option("--status", type=click.Choice([str(word) for word in Status if word in _OF_RUNS]), help="Only such.")
+@click.option("--workflow", metavar="NAME", help="Only of this workflow.")
 @tag_option
 @click.option(
     "--since",
     type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%d %H:%M:%S"]),
     callback=_since,
-    help="Begun then or later, in UTC.",
+    metavar="TIME",
+    help="Begun then or later: 2026-11-15, or 2026-11-15T14:36:02, in UTC.",
 )
 @paged(50)
 @options
@@ -132,7 +136,7 @@ def _step_row(row: StepRecord) -> list[Cell | str]:
 
 @click.command()
 @click.argument("run", required=False, shell_complete=run_ids)
-@click.option("--kind", type=click.Choice([str(word) for word in CheckpointKind]), help="Made for this reason.")
+@click.option("--kind", type=click.Choice([str(word) for word in CheckpointKind]), help="Only made for this.")
 @tag_option
 @paged(50)
 @options

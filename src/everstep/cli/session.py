@@ -99,7 +99,7 @@ def paged(default: int) -> Callable[[F], F]:
     def wrap(command: F) -> F:
         cursor = click.option("--cursor", metavar="CURSOR", help="Go on where the last page ended.")
         limit = click.option(
-            "--limit", type=click.IntRange(min=1), default=default, show_default=True, help=_LIMIT_HELP
+            "--limit", type=click.IntRange(min=1), metavar="N", default=default, show_default=True, help=_LIMIT_HELP
         )
         return limit(cursor(command))
 

@@ -21,6 +21,7 @@ from everstep.cli.tree import lines
 from everstep.codec.record import StepRecord
 from everstep.errors import ErasedError
 from everstep.model import Kind, Run, Status
+from everstep.trail.answers import unknown_prompt
 from everstep.trail.outline import Node, Outline, error_of, outline
 from everstep.trail.trail import Trail
 
@@ -42,6 +43,7 @@ def show(run: str, *, everything: bool) -> None:
     found = trail.run(run_id)
     tree = outline(trail.steps(run_id, view=True))
     interrupted = is_interrupted(trail, found)
+    at_work = found.status is Status.ACTIVE and not interrupted
     if here.output.as_json:
         here.output.data(
             show={
@@ -53,12 +55,13 @@ def show(run: str, *, everything: bool) -> None:
             }
         )
         return
-    here.output.fields(_head(here, trail, found, tree, interrupted=interrupted))
+    waits = [] if at_work else _waits(tree)
+    here.output.fields([*_head(here, trail, found, tree, interrupted=interrupted), *waits])
     if tree.steps:
         here.output.line()
         here.output.table(
             [Column("seq", right=True), Column(""), Column("step"), Column("took", right=True), Column("result")],
-            [row(here.output, line, interrupted=interrupted) for line in lines(tree, everything=everything)],
+            [row(here.output, line, at_work=at_work) for line in lines(tree, everything=everything)],
         )
     _advise(here, found, tree, interrupted=interrupted)
 
@@ -113,9 +116,14 @@ def _values(tree: Outline) -> Iterator[tuple[str, Cell | str]]:
     error = error_of(tree.end) if tree.end is not None else None
     if error is not None:
         yield "error", Cell(str(error), "red")
+
+
+def _waits(tree: Outline) -> Iterator[tuple[str, Cell | str]]:
     for _, node in tree.walk():
         if node.status is Status.PAUSED:
             yield "waits for", Cell(_question(node.begun), STYLES["paused"])
+        elif node.status is Status.UNKNOWN:
+            yield "waits for", Cell(unknown_prompt(node.name), STYLES["unknown"])
 
 
 def _question(row: StepRecord) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from everstep.errors import UnknownLoopError
-from everstep.run.flow import CALL, DELIVER, SLEEP, SUSPEND, WAIT, Flow, Suspended
+from everstep.run.flow import CALL, DELIVER, RESTART, SLEEP, SUSPEND, WAIT, Flow, Suspended
 from everstep.run.lanes import CURRENT, Lane
 from everstep.run.spawning import knows_loop
 
@@ -35,13 +35,16 @@ def drive(flow: Flow, lane: Lane, call: Callable[[], Any]) -> Any:
             elif what == SLEEP:
                 lane.run.sleep(what_with)
             else:  # the others are said to awaited flows only
-                _suspend(lane, what_with)
+                _leave(lane, what, what_with)
         except BaseException as raised:  # noqa: BLE001 - the flow decides on all of them
             error = raised
 
 
-def _suspend(lane: Lane, seq: int) -> None:
-    lane.run.suspend(lane, seq, around=True)
+def _leave(lane: Lane, what: int, seq: int) -> None:
+    if what == SUSPEND:
+        lane.run.suspend(lane, seq, around=True)
+    else:
+        lane.run.restart()
     raise Suspended
 
 
@@ -73,6 +76,8 @@ async def drive_awaited(flow: Flow, lane: Lane, call: Callable[[], Awaitable[Any
             else:
                 if what == SUSPEND:
                     run.suspend(lane, what_with, around=False)
+                elif what == RESTART:
+                    run.restart()
                 await asyncio.get_running_loop().create_future()  # until it is cancelled
         except Suspended:  # of a child run: this lane waits with it
             run.suspend(lane, None, around=False)

@@ -18,19 +18,35 @@ from everstep.journal import AT, CHAIN, STEPS, Journal, Recorded, unasked
 from everstep.model import STATUSES, Kind, Status
 from everstep.run import faults
 from everstep.run.arguments import Inputs
-from everstep.run.lanes import Lane, Scope
+from everstep.run.lanes import CURRENT, OUTSIDE, Lane, Scope
 from everstep.run.pen import Pen, Waiter
 from everstep.run.turnstile import Turnstile
 from everstep.store.base import LEASE_SECONDS
 from everstep.trail.compare import changes
-from everstep.trail.events import Event
+from everstep.trail.events import Event, hide
 from everstep.trail.trail import Trail
+
+hide(CURRENT, OUTSIDE)  # what a handler of events calls is no step of the run
+
+RESTARTING = "is gone through anew"
 
 
 class Ask:
     """A step that the code asks for: its place, what it is given, and what the record says."""
 
-    __slots__ = ("began", "entry", "index", "inputs", "lane", "name", "position", "recorded", "rewritten", "scope")
+    __slots__ = (
+        "began",
+        "entry",
+        "index",
+        "inputs",
+        "lane",
+        "name",
+        "position",
+        "recorded",
+        "rewritten",
+        "scope",
+        "settled",
+    )
 
     def __init__(self, lane: Lane, name: str, place: tuple[int, int], inputs: Inputs | None) -> None:
         self.lane = lane
@@ -41,6 +57,7 @@ class Ask:
         self.rewritten = False  # its position is not the one that the order of the rows gives
         self.began = 0.0
         self.scope: Scope | None = None  # of the attempt at work
+        self.settled = False  # its outcome is recorded
         self.entry: chain.Entry | None = None  # its newest row
 
     @property
@@ -62,6 +79,7 @@ class Execution:
         lease: float = LEASE_SECONDS,
         durability: str = "sync",
         as_child: Callable[[Any], Any] | None = None,
+        restarts: bool = False,
     ) -> None:
         self.name = name
         self.run_id = run_id
@@ -71,6 +89,7 @@ class Execution:
         self.lease = lease
         self.durability = durability
         self.as_child = as_child  # makes a step of a workflow
+        self.restarts = restarts  # the code is gone through anew after every step
         self.closed = False
         self.stopping: str | None = None  # why no further step is taken
         self.divergence: DivergenceError | None = None  # kept: the code may have swallowed the exception
@@ -318,6 +337,12 @@ class Execution:
                 outer = outer.up
         if self.on_suspend is not None:
             self.on_suspend()
+
+    def restart(self) -> None:
+        """Have the code gone through anew, over what is recorded by now."""
+        self.stopping = RESTARTING
+        if self.on_cancel is not None:
+            self.on_cancel()
 
     def idle(self) -> bool:
         """Whether no step is at work, but for those that wait with a suspended lane."""

@@ -86,7 +86,7 @@ def warn_of_redaction(run_id: str, entry: Entry) -> None:
     """Say that the code goes on with a placeholder."""
     warnings.warn(
         f"step {entry.seq} ({entry.name!r}) of run {run_id!r} gave a secret, which was not stored: the resumed run "
-        "goes on with a placeholder in its place. Read secrets in the step that uses them, not in one that returns them.",
+        "goes on with a placeholder in its place. Read a secret in the step that uses it, not in one that returns it.",
         RedactedValueWarning,
         stacklevel=2,
     )

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     AnyStep = Step[..., Any]
 
-CALL, WAIT, SLEEP, DELIVER, SUSPEND, FOREVER = range(6)
+CALL, WAIT, SLEEP, DELIVER, SUSPEND, FOREVER, RESTART = range(7)
 Flow = Generator[tuple[int, Any], Any, Any]
 _OUTCOMES = (RecordedError, MutatedArgumentError, UnknownOutcomeError)  # journal errors that a step can end with
 
 
 class Suspended(BaseException):
-    """Takes a thread out of a run that waits for an answer. Not an Exception: no handler of the code may keep it."""
+    """Takes a thread out of a run that waits, or that is gone through anew. No Exception: no handler may keep it."""
 
 
 def step_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.AbstractEventLoop | None) -> Flow:
@@ -79,6 +79,8 @@ def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEve
             kind = Kind.ATTEMPT if again else Kind.STEP
             yield WAIT, failed(run, ask, inner, error, duration, loop, kind=kind)
             if not again:
+                if run.restarts:
+                    yield RESTART, None
                 if loop is not None:
                     yield DELIVER, None
                 raise
@@ -126,9 +128,12 @@ def completed(
     )  # fmt: skip
     if run.pen is None:
         run.keep(step.output, value, scope, append=step.append)
+    ask.settled = True
     run.note(ask, scope.id or seq, duration, Status.COMPLETED, None)
     if waiter is not None:
         yield WAIT, waiter
+    if run.restarts:
+        yield RESTART, None
     if run.events:
         run.tell("step_completed", ask.entry)
     if loop is not None:
@@ -176,7 +181,7 @@ def failed(
 
 def cancelled(run: Execution, ask: Ask, inner: Lane, error: BaseException, loop: Any) -> None:
     """Record that a step was cancelled while the run goes on. Nobody can wait for that here."""
-    if isinstance(error, asyncio.CancelledError) and run.stopping is None and run.pen is not None:
+    if isinstance(error, asyncio.CancelledError) and run.stopping is None and run.pen is not None and not ask.settled:
         scope = inner.scope
         run.put(
             ask, loop, whole=scope.id is None, kind=Kind.CANCELLED, status=Status.CANCELLED, attempt=scope.attempt,

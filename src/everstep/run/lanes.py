@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from everstep.run.execution import Execution
 
 CURRENT: ContextVar[Lane | None] = ContextVar("everstep_lane", default=None)
+OUTSIDE: Any = object()  # in the place of a lane: whatever task or thread this is, it is in no run
 OF_TASK: WeakKeyDictionary[asyncio.Task[Any], Lane] = WeakKeyDictionary()
 
 
@@ -116,6 +117,8 @@ class Lane:
 def here() -> Lane | None:
     """The lane of the code that calls, None outside of a run."""
     lane = CURRENT.get()
+    if lane is OUTSIDE:
+        return None
     if asyncio._get_running_loop() is None:  # noqa: SLF001 - the public one raises where there is none, at ten times the price
         known = OF_THREAD.lane
     else:

@@ -26,9 +26,9 @@ from everstep.errors import (
 )
 from everstep.journal import CHAIN, Journal
 from everstep.model import STATUSES, CheckpointKind, Kind, Status, StepError
-from everstep.run import faults, heart
+from everstep.run import always, faults, heart
 from everstep.run.arguments import Inputs
-from everstep.run.execution import Execution
+from everstep.run.execution import RESTARTING, Execution
 from everstep.run.log import RunLog
 from everstep.run.pen import Pen, Waiter
 from everstep.run.result import PauseInfo, RunResult
@@ -40,6 +40,7 @@ from everstep.trail.beginning import begin, check_inputs
 from everstep.trail.detail import text
 from everstep.trail.reading import Reader
 from everstep.trail.trail import Trail
+from everstep.trail.trail import open as open_trail
 
 
 class Life:
@@ -81,6 +82,8 @@ class Life:
         watch_threads()
         self.args, self.kwargs = args, kwargs
         trail, name = self.trail, self.workflow.name
+        if trail is None and always.replays:
+            trail = self.trail = open_trail(":memory:")  # to have something to go through
         if trail is None:
             self.run = Execution(name, run_id or f"run-{uuid.uuid4().hex[:16]}", as_child=self.as_child)
             self._live()
@@ -116,6 +119,17 @@ class Life:
         except RunNotFoundError:
             return None
 
+    def again(self) -> bool:
+        """Whether the code is to be gone through anew; then it is ready to."""
+        run, trail, pen = self.run, self.trail, self.run.pen
+        if not run.restarts or run.stopping != RESTARTING or trail is None or pen is None:
+            return False
+        self.close(keep=True)
+        row = trail.store.run(run.run_id)
+        self.run = self._execution(trail, pen, Journal(Reader(trail.store).entries(row, 0, row.seq)))
+        heart.begin(self.run)
+        return True
+
     def _take_up(self, trail: Trail, pen: Pen, known: RunRow | None) -> None:
         """Read what is on record, if there is something."""
         run_id, journal = pen.scribe.claim.run_id, None
@@ -129,16 +143,20 @@ class Life:
             self._paused_at = row.seq if STATUSES[known.status] is Status.PAUSED else None
             self._compare_code(run_id, entries[0])
             pen.scribe.prepare()
-        self.run = Execution(
-            self.workflow.name, run_id, trail=trail, pen=pen, journal=journal, lease=self.lease,
-            durability=self.durability, as_child=self.as_child,
-        )  # fmt: skip
-        self.run.reach.add(self.workflow.function)
-        self.run.root.seen = 0
+        self.run = self._execution(trail, pen, journal)
         if known is not None and not self.args and not self.kwargs:
             stored = self.run.payload(entries[0])
             values = stored[record.INPUTS] if stored else {}
             self.args, self.kwargs = self.workflow.parameters.spread(values or {})
+
+    def _execution(self, trail: Trail, pen: Pen, journal: Journal | None) -> Execution:
+        run = Execution(
+            self.workflow.name, pen.scribe.claim.run_id, trail=trail, pen=pen, journal=journal, lease=self.lease,
+            durability=self.durability, as_child=self.as_child, restarts=always.replays,
+        )  # fmt: skip
+        run.reach.add(self.workflow.function)
+        run.root.seen = 0
+        return run
 
     def _compare_code(self, run_id: str, start: chain.Entry) -> None:
         meta = view(start.meta)
@@ -149,7 +167,6 @@ class Life:
                 f"run {run_id!r} goes on with another version of workflow {self.workflow.name!r} than it began with. "
                 "What was recorded is served where the code asks for the same, and a divergence is an error.",
                 CodeChangedWarning,
-                DivergenceError,
                 stacklevel=4,
             )
 
@@ -228,8 +245,8 @@ class Life:
             pen.draft(name, **detail)
             return pen.send(loop, now=True)
 
-    def close(self) -> None:
-        """Take no further step. A run that has not ended is given up, for another to continue."""
+    def close(self, *, keep: bool = False) -> None:
+        """Take no further step. A run that has not ended is given up, for another to continue, unless it is kept."""
         run, pen = self.run, self.run.pen
         if run.closed:
             return
@@ -237,6 +254,9 @@ class Life:
         run.stopping = run.stopping or "was interrupted"
         heart.end(run)
         if pen is None:
+            return
+        if pen.failure is None and keep:
+            pen.flush()
             return
         try:
             if pen.failure is None:
@@ -256,9 +276,7 @@ class Life:
         run.tell(f"run_{status}", error=error)
         if error is not None and error_handling != "continue":
             if self.trail is not None and status is Status.FAILED:
-                error.add_note(
-                    f"everstep: run {run.run_id!r} failed; run it again with this id to go on at the failure"
-                )
+                error.add_note(f"everstep: run {run.run_id!r} failed; run it with this id again to go on there")
             raise error
         return RunResult(run.run_id, status, log, self._value, error, pauses)
 

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from everstep.run.children import child_step
+from everstep.run.execution import RESTARTING
 from everstep.run.flow import Suspended
 from everstep.run.lanes import CURRENT, OF_TASK
 from everstep.run.life import Life
@@ -96,22 +97,28 @@ def go_through(life: Life, error_handling: ErrorHandling = "raise") -> RunResult
     """Run the function of a run that has begun, on this thread."""
     if life.workflow.is_async:
         return asyncio.run(go_through_awaited(life, error_handling))
-    token = CURRENT.set(life.run.root)
-    value, error = None, None
     try:
-        try:
-            with _terminable():
-                value = life.workflow.function(*life.args, **life.kwargs)
-        except (Exception, Suspended) as raised:  # noqa: BLE001 - whatever the code raises is recorded, then raised
-            error = raised
-        ending = life.end(value, error, None)
-        for waiter in ending:
+        value, error = _called(life)
+        while life.again():
+            value, error = _called(life)
+        for waiter in life.end(value, error, None):
             if callable(waiter):
                 waiter()
         return life.result(error_handling)
     finally:
-        CURRENT.reset(token)
         life.close()
+
+
+def _called(life: Life) -> tuple[Any, BaseException | None]:
+    """What the function returned, and what it raised."""
+    token = CURRENT.set(life.run.root)
+    try:
+        with _terminable():
+            return life.workflow.function(*life.args, **life.kwargs), None
+    except (Exception, Suspended) as raised:  # noqa: BLE001 - whatever the code raises is recorded, then raised
+        return None, raised
+    finally:
+        CURRENT.reset(token)
 
 
 @contextlib.contextmanager
@@ -185,24 +192,36 @@ async def _off_the_loop(life: Life, begin: Callable[[], RunResult[Any] | None]) 
 async def go_through_awaited(life: Life, error_handling: ErrorHandling = "raise") -> RunResult[Any]:
     """Run the function of a run that has begun, on this event loop."""
     loop = asyncio.get_running_loop()
-    life.run.turnstile.loop = loop
     enter_loop(loop)
+    try:
+        value, error = await _awaited(life, loop)
+        while await asyncio.to_thread(life.again) if life.run.restarts else False:
+            value, error = await _awaited(life, loop)
+        for waiter in life.end(value, error, loop):
+            if isinstance(waiter, asyncio.Future):
+                await waiter
+        result = life.result(error_handling)
+        if life.run.events:
+            await life.run.events.drained()
+        return result
+    finally:
+        leave_loop(loop)
+        await asyncio.shield(asyncio.to_thread(life.close)) if life.left_open else life.close()
+
+
+async def _awaited(life: Life, loop: asyncio.AbstractEventLoop) -> tuple[Any, BaseException | None]:
+    """What the function returned, and what it raised."""
+    life.run.turnstile.loop = loop
     main = loop.create_task(_main(life), context=_without_run())
     life.run.on_cancel = lambda: loop.call_soon_threadsafe(main.cancel)
     try:
         await _settled(life, main)
-        error = None if main.cancelled() else main.exception()
-        value = None if main.cancelled() or error is not None else main.result()
-        for waiter in life.end(value, error, loop):
-            if isinstance(waiter, asyncio.Future):
-                await waiter
-        return life.result(error_handling)
     finally:
-        leave_loop(loop)
         if not main.done():
             main.cancel()
             await asyncio.wait([main])
-        await asyncio.shield(asyncio.to_thread(life.close)) if life.left_open else life.close()
+    error = None if main.cancelled() else main.exception()
+    return (None, error) if main.cancelled() or error is not None else (main.result(), None)
 
 
 def _without_run() -> contextvars.Context:
@@ -245,7 +264,13 @@ async def _settled(life: Life, main: asyncio.Task[Any]) -> None:
             task.cancel()
         await asyncio.wait(tasks)
         return
-    if main.cancelled() and not run.waiting and not run.cancelling.is_set():
+    if run.stopping == RESTARTING:
+        tasks = [task for task in run.turnstile.tasks if not task.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+    elif main.cancelled() and not run.waiting and not run.cancelling.is_set():
         raise asyncio.CancelledError
 
 

@@ -1,4 +1,4 @@
-"""Tests to inherit: what every store must do, as a class of pytest tests.
+"""For tests: `always_replay`, and tests to inherit: what every store must do, as a class of pytest tests.
 
     class TestMyStore(RetentionContract):  # or StoreContract, for a store that lets go of nothing
         @pytest.fixture
@@ -21,6 +21,7 @@ _MODULES = "appending contract dropping forks ownership pruning reading retentio
 pytest.register_assert_rewrite(*(f"everstep.testing.{name}" for name in _MODULES.split()))
 
 from everstep.testing.contract import StoreContract  # noqa: E402 - after the rewriting above
+from everstep.testing.replaying import always_replay  # noqa: E402 - as above
 from everstep.testing.retention import RetentionContract  # noqa: E402 - as above
 
-__all__ = ["RetentionContract", "StoreContract"]
+__all__ = ["RetentionContract", "StoreContract", "always_replay"]

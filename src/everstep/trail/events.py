@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from everstep.codec.record import StepRecord
 from everstep.errors import HandlerWarning
@@ -49,13 +49,6 @@ class Event:
 
 Handler = Callable[[Event], Any]
 H = TypeVar("H", bound=Handler)
-
-
-class Steps(Protocol):
-    """Where a step can be read: a trail."""
-
-    def step(self, run_id: str, seq: int, /) -> StepRecord:
-        """One step of a run."""
 
 
 def hide(variable: contextvars.ContextVar[Any], value: Any) -> None:
@@ -93,7 +86,7 @@ class Events:
         self.failures = 0
         self._handlers: dict[str, tuple[Handler, ...]] = {}
         self._jobs: set[_Job] = set()  # a task that nobody holds may be collected before it is done
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal may come while it is held, and its handler emit
         _all.add(self)
 
     def __bool__(self) -> bool:
@@ -121,19 +114,6 @@ class Events:
             self._handlers = {name: tuple(handlers) for name, handlers in left.items() if handlers}
 
     # Telling.
-
-    def emit_step(self, name: str, steps: Steps, run_id: str, workflow: str, seq: int) -> None:
-        """`emit` for a step, which is read only when somebody wants to be told of it."""
-        handlers = self._handlers.get(name)
-        if not handlers:
-            return
-        step, error = None, None
-        try:
-            step = steps.step(run_id, seq)
-            error = None if step.error is None else str(step.error)
-        except Exception as unread:  # noqa: BLE001 - a step that cannot be read must not break the run that took it
-            self._failed(Event(name, run_id, workflow), handlers[0], f"step {seq} could not be read: {_words(unread)}")
-        self.emit(Event(name, run_id, workflow, step, error))
 
     def emit(self, event: Event) -> None:
         """Call the handlers of an event in the order they came. What is async is begun here and goes on by itself."""
@@ -171,8 +151,9 @@ class Events:
 
     def _close(self, job: _Job) -> None:
         with self._lock:
-            self._jobs.discard(job)
-        job.done.set_result(None)
+            if job in self._jobs:  # two who drain may both find its loop closed
+                self._jobs.remove(job)
+                job.done.set_result(None)
 
     def _failed(self, event: Event, handler: Handler, error: BaseException | str) -> None:
         with self._lock:
@@ -291,7 +272,7 @@ def _born() -> None:
     _left.append(_loop)
     _loop, _making = None, threading.Lock()
     for events in list(_all):
-        events._lock, events._jobs = threading.Lock(), set()  # noqa: SLF001 - as above
+        events._lock, events._jobs = threading.RLock(), set()  # noqa: SLF001 - as above
 
 
 os.register_at_fork(after_in_child=_born)

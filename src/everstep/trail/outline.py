@@ -149,13 +149,15 @@ class _Tree:
             self._step(record, kind)
 
     def _step(self, record: StepRecord, kind: Kind) -> None:
-        address = (record.parent, record.lane, record.name, record.index)
+        address = _address(record)
         at = record.metadata.get(AT)
         if type(at) is int and at >= 0:
             above = None if record.parent is None else self._by_id.get(record.parent)
             self._cut(above, record.lane, at)
         node = self._node(record, kind, address)
         self._by_id[record.id] = node
+        if kind is Kind.ANSWER:
+            address = _address(node.begun)
         if kind is Kind.STEP:
             self._settle(node, record, record.status, address)
         elif kind is Kind.ATTEMPT:
@@ -298,6 +300,10 @@ class _Tree:
         if self._missing:
             self._top.sort(key=lambda node: node.begun.seq)
         return Outline(self._top, self._start, self._end)
+
+
+def _address(record: StepRecord) -> Address:
+    return record.parent, record.lane, record.name, record.index
 
 
 def _shown(kind: Kind) -> Kind:

@@ -36,6 +36,7 @@ from everstep.trail.reading import Reader
 from everstep.trail.recorder import Recorder
 
 _ALL = 1_000_000_000
+_PATIENCE = 10.0  # seconds that closing waits for handlers of events
 
 
 class Runs(list[Run]):
@@ -219,6 +220,7 @@ class Trail:
 
     def close(self) -> None:
         """Write what waits and let go of the file. Idempotent."""
+        self.events.drain(_PATIENCE)
         self.store.close()
 
     def __enter__(self) -> Self:
