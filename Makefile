@@ -15,7 +15,7 @@ help: ## this list
 		printf '  make %-9s %s\n' "$$name" "$$what"; done
 
 demo: .venv/.ready ## the whole story in a minute, offline
-	@.venv/bin/python examples/demo.py
+	@.venv/bin/everstep demo
 
 test: .venv/.ready ## the tests, on every Python from 3.11 on this machine
 	@.venv/bin/python -c 'import sys; print("== Python %d.%d" % sys.version_info[:2])'

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import click
 
 _COMMANDS = {  # the module of each, and what it does in a line
+    "demo": ("demo", "the whole story in a minute, offline"),
     "runs": ("reading", "list runs"),
     "show": ("showing", "one run: summary, lineage, steps; or one step"),
     "steps": ("reading", "the steps of a run, every entry"),

@@ -1,0 +1,148 @@
+"""The command that tells the whole story in a minute: an agent is killed, and goes on where it was."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from inspect import getsource
+from pathlib import Path
+
+import click
+
+from everstep.cli import demo_agent, exits
+from everstep.cli.branches import row
+from everstep.cli.demo_agent import PRICE, RUN_ID
+from everstep.cli.output import Cell, Column
+from everstep.cli.session import Session, options, session
+from everstep.cli.tree import lines
+from everstep.trail.outline import outline
+from everstep.trail.trail import Trail
+from everstep.trail.trail import open as open_trail
+
+_FOLDER = Path(".everstep", "demo")
+_KILLED_IN = 4  # the call in whose middle the agent is killed
+_PATIENCE = 60.0  # seconds for a process of ours to end
+
+
+@click.command()
+@options
+def demo() -> int:
+    """Tell the whole story in a minute, offline: an agent is killed with kill -9, and goes on where it was."""
+    here = session()
+    told = _Story(here)
+    _FOLDER.mkdir(parents=True, exist_ok=True)
+    for old in _FOLDER.iterdir():
+        old.unlink()
+    path, ledger = _FOLDER / "trail.db", _FOLDER / "ledger.txt"
+    told.code()
+    killed = told.first_life(path, ledger)
+    with open_trail(path) as trail:
+        served = told.on_disk(trail)
+        told.second_life(path, ledger, killed)
+        told.afterwards(trail)
+        calls = Counter(ledger.read_text().splitlines())
+        sound = trail.verify().ok
+    repeated = {prompt: count - 1 for prompt, count in calls.items() if count > 1 and prompt != killed}
+    told.balance(calls, repeated, served, sound=sound)
+    if here.output.as_json:
+        here.output.data(
+            demo={"killed_in": killed, "served": served, "calls": calls, "repeated": repeated, "sound": sound}
+        )
+    return exits.OK if sound and not repeated else exits.ERROR
+
+
+class _Story:
+    """What is told, to whom. A program that asked for JSON is told at the end, and nothing else."""
+
+    def __init__(self, here: Session) -> None:
+        self._output = here.output
+        self._silent = here.output.as_json
+        self._chapters = 0
+
+    def code(self) -> None:
+        """The agent, as it is written."""
+        self._chapter("An ordinary agent: functions, two decorators. It asks a model, and every answer costs money.")
+        source = "\n\n".join(getsource(part.function).rstrip() for part in (demo_agent.ask, demo_agent.research))
+        for line in source.splitlines():
+            if '"""' not in line:
+                self._say("    " + line.partition("  # noqa")[0], "dim")
+
+    def first_life(self, path: Path, ledger: Path) -> str:
+        """Run the agent, and kill it in the middle of a call. The call."""
+        self._chapter("It runs, and is killed in the middle: kill -9, as a crash or an out-of-memory killer would.")
+        agent = _start(path, ledger)
+        assert agent.stdout is not None  # noqa: S101 - it was asked for
+        prompt = ""
+        for number, line in enumerate(agent.stdout, 1):
+            prompt = line.strip()
+            self._say(f"    model call {number}: {prompt}")
+            if number == _KILLED_IN:
+                agent.kill()
+                break
+        agent.wait(_PATIENCE)
+        agent.stdout.close()
+        self._say(f"    killed (signal {-agent.returncode}), the answer to {prompt!r} never came", "red")
+        return prompt
+
+    def on_disk(self, trail: Trail) -> int:
+        """What the dead agent left. How many answers that is."""
+        self._chapter("What it had done is on disk, every step of it.   (everstep show demo)")
+        found = outline(trail.steps(RUN_ID, view=True))
+        if not self._silent:
+            columns = [Column("seq", right=True), Column(""), Column("step"), Column("took", right=True)]
+            rows = [row(self._output, line, at_work=False) for line in lines(found, everything=True)]
+            self._output.table([*columns, Column("result")], rows)
+        return len(found.steps)
+
+    def second_life(self, path: Path, ledger: Path, killed: str) -> None:
+        """Run the same program again."""
+        self._chapter("The same program again, the same line: Runner(trail).run(research, topic, id='demo')")
+        agent = _start(path, ledger)
+        assert agent.stdout is not None  # noqa: S101 - it was asked for
+        for line in agent.stdout:
+            again = "  (the one that was cut off)" if line.strip() == killed else ""
+            self._say(f"    model call: {line.strip()}{again}")
+        if agent.wait(_PATIENCE) != 0:
+            raise click.ClickException("the agent of the demo failed when it was run again; see above")
+
+    def afterwards(self, trail: Trail) -> None:
+        """How the state changed between the crash and the end."""
+        crash = f"{RUN_ID}@{_KILLED_IN - 1}"
+        self._chapter(f"Any two points of it can be compared.   (everstep diff {crash} {RUN_ID})")
+        for change in trail.diff(crash, RUN_ID):
+            self._say(f"    {change}", "green")
+
+    def balance(self, calls: Counter[str], repeated: dict[str, int], served: int, *, sound: bool) -> None:
+        """What it came to."""
+        self._chapter("The balance, from the model's own ledger.")
+        total = sum(calls.values())
+        fields = [
+            ("calls", Cell(f"{total}, ${total * PRICE:.2f}")),
+            ("not paid twice", Cell(f"{served} answers, ${served * PRICE:.2f}")),
+            ("repeated", Cell("none but the one that was cut off" if not repeated else str(repeated))),
+            ("hash chain", Cell("every row is what was written" if sound else "DAMAGED", "" if sound else "red")),
+        ]
+        if self._silent:
+            return
+        self._output.fields(fields)
+        self._output.line()
+        self._say("Look around:  everstep show demo --trail .everstep/demo/trail.db")
+        self._say("Your own:     docs/tutorial.md, your first durable agent")
+
+    def _chapter(self, title: str) -> None:
+        self._chapters += 1
+        if not self._silent:
+            if self._chapters > 1:
+                self._output.line()
+            self._say(f"{self._chapters}. {title}", "bold")
+
+    def _say(self, text: str, style: str = "") -> None:
+        if not self._silent:
+            self._output.line(Cell(text, style))
+            sys.stdout.flush()
+
+
+def _start(path: Path, ledger: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "everstep.cli.demo_agent", str(path), str(ledger)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own module

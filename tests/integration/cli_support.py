@@ -1,0 +1,111 @@
+"""What the tests of the command line share: a trail worth looking at, and three ways to run a command."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner, Result
+
+import everstep
+from everstep.cli.main import cli
+from everstep.model import Kind
+
+from .support import environment
+
+COMMAND = [sys.executable, "-m", "everstep.cli"]
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\n\u202eevil\x7f"
+
+
+def trail_to_see(path: Path) -> Path:
+    """A closed trail: a run of every status, with composites, attempts, pauses, checkpoints and an unknown outcome."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with everstep.open(path) as trail:
+        done = trail.record("done", workflow="research", inputs={"topic": "fusion"}, tags={"user": "ada"})
+        plan = done.step("plan", kind=Kind.COMPOSITE_START).id
+        done.step("ask", kind=Kind.ATTEMPT, parent=plan, error=TimeoutError("slow"))
+        done.step("ask", parent=plan, output="three parts", output_to="plan", attempt=2, duration_ms=1234)
+        done.step("plan", id=plan, output=["a", "b"], duration_ms=2400)
+        done.checkpoint("planned", "boundary", {"parts": 3})
+        done.step("read", output={"title": "page one"}, append_to="pages")
+        done.finish("a report")
+        with trail.fork("done", 6, id="other", set={"topic": "fission"}) as other:
+            other.step("write", output="text", output_to="report")
+        with suppress(ValueError), trail.record("broken", workflow="research", tags={"user": "bob"}) as broken:
+            broken.step("fetch", output=1)
+            error = ValueError("no such page")
+            broken.step("parse", error=error)
+            raise error
+        left = trail.record("left", workflow="chat")
+        left.step("charge", kind=Kind.INTENT, external=True)
+        left.step("ask", kind=Kind.PAUSE, status="paused", pause={"prompt": "Send it?", "options": ["yes", "no"]})
+        left.release()
+    return path
+
+
+def run(*words: object, **given: Any) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(cli, [str(word) for word in words], **given)
+
+
+def data(*words: object, code: int = 0) -> dict[str, Any]:
+    """What a command prints with --json, which is one object of version 1."""
+    result = run(*words, "--json")
+    assert result.exit_code == code, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    assert found.pop("everstep") == 1
+    return found
+
+
+class Done(NamedTuple):
+    """How a process ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+def process(*words: object, cwd: Path | None = None, stdin: str | None = None, **variables: str) -> Done:
+    """Run a command as a process of its own, its streams being pipes."""
+    done = subprocess.run(
+        [*COMMAND, *map(str, words)], cwd=cwd, env={**environment(), **variables}, input=stdin, capture_output=True,
+        text=True, encoding="utf-8", timeout=60, check=False,
+    )  # fmt: skip
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def on_a_terminal(*words: object, cwd: Path | None = None, columns: int = 100, typed: str = "", **more: str) -> Done:
+    """Run a command as a person does: all its streams are a terminal. What it prints is in `stdout`."""
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    variables = {**environment(), "TERM": "xterm-256color", **more}
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        variables.pop(name, None)
+    at_work = subprocess.Popen(
+        [*COMMAND, *map(str, words)], cwd=cwd, env={**variables, **more}, stdin=its, stdout=its, stderr=its
+    )
+    os.close(its)
+    if typed:
+        os.write(ours, typed.encode())
+    printed = b""
+    with suppress(OSError):  # the terminal is gone when the process is
+        while part := os.read(ours, 65_536):
+            printed += part
+    os.close(ours)
+    return Done(at_work.wait(timeout=60), printed.decode(), "")
+
+
+@pytest.fixture
+def seen(tmp_path: Path) -> Path:
+    """The trail to see."""
+    return trail_to_see(tmp_path / "trail.db")
