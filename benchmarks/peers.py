@@ -7,18 +7,20 @@ does it; both commit. The peer's default for durability is kept, made explicit, 
 from __future__ import annotations
 
 import asyncio
+import operator
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import aiosqlite
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import END, START, StateGraph
 
 from benchmarks import workloads
 from benchmarks.floor import require_wal_full
@@ -158,6 +160,49 @@ def async_sqlite_saver_fleet(directory: Path, steps: int) -> list[float]:
     return asyncio.run(main())
 
 
+class _State(TypedDict):
+    messages: Annotated[list[dict[str, Any]], operator.add]
+    scratchpad: dict[str, Any]
+    number: int
+
+
+def graph_fleet(directory: Path, steps: int) -> list[float]:
+    """W2 by the peer's own loop: 100 graphs of one node that goes round `steps` times, with AsyncSqliteSaver."""
+
+    async def main() -> list[float]:
+        changes = list(workloads.w1(WRITERS * steps))
+        marks: list[float] = []
+
+        async def node(state: _State) -> dict[str, Any]:
+            message, scratchpad = changes[state["number"]]
+            marks.append(perf_counter())
+            return {"messages": [message], "scratchpad": scratchpad, "number": state["number"] + 1}
+
+        def more(state: _State) -> str:
+            return END if state["number"] % steps == 0 else "agent"
+
+        connection, saver = await _open(directory / "saver.db")
+        try:
+            builder: Any = StateGraph(_State)
+            builder.add_node("agent", node)
+            builder.add_edge(START, "agent")
+            builder.add_conditional_edges("agent", more)
+            graph = builder.compile(checkpointer=saver)
+            marks.append(perf_counter())
+            async with asyncio.TaskGroup() as group:
+                for number in range(WRITERS):
+                    config = {"configurable": {"thread_id": f"g-{number}"}, "recursion_limit": steps + 5}
+                    first = {"messages": [], "scratchpad": {}, "number": number * steps}
+                    group.create_task(graph.ainvoke(first, config, durability="sync"))
+            marks.append(perf_counter())
+        finally:
+            await connection.close()
+        return [after - before for before, after in pairwise(marks)]
+
+    return asyncio.run(main())
+
+
 SQLITE_SAVER = Case("SqliteSaver", sqlite_saver, DURABILITY)
 ASYNC_SQLITE_SAVER = Case("AsyncSqliteSaver", async_sqlite_saver, DURABILITY)
 ASYNC_SQLITE_SAVER_FLEET = Case("AsyncSqliteSaver, 100 writers", async_sqlite_saver_fleet, DURABILITY)
+GRAPH_FLEET = Case("its graph loop, 100 graphs", graph_fleet, "WAL, FULL, durability=sync")

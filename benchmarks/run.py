@@ -20,7 +20,7 @@ from time import perf_counter
 from typing import TypeVar
 
 import everstep
-from benchmarks import floor, ours, peers, report
+from benchmarks import floor, ours, peers, report, runners
 from benchmarks.report import Case, Result
 
 T = TypeVar("T")
@@ -62,10 +62,11 @@ def main() -> None:
     results: list[Result] = []
     for place, where in places():
         print(f"== {place}: {report.file_system(where)}\n{report.describe(where)}\n", flush=True)
-        for measure in (one_run, whole_states, many_runs, processes, looking_back):
+        for measure in (one_run, whole_states, many_runs, processes, looking_back, workflows, many_workflows):
             figures += show(measure(place, where, options.repeats, results, quick=options.quick))
         if place == "tmpfs":
             figures += show(long_runs(where, results, quick=options.quick))
+            figures += show(around_runs(where, options.repeats))
     if not options.quick:
         figures += show(large_file(Path.cwd()))
     missed = [figure for figure in figures if not figure.met]
@@ -159,6 +160,59 @@ def looking_back(place: str, where: Path, repeats: int, results: list[Result], *
     return [
         Figure(f"{place}: {name}", [found[name] for found in rounds], target, at_most=at_most)
         for name, (target, at_most) in targets.items()
+    ]
+
+
+def workflows(place: str, where: Path, repeats: int, results: list[Result], *, quick: bool) -> list[Figure]:  # noqa: ARG001 - one signature for all
+    """W1 as a workflow, with the whole runner in the path."""
+    cases = [floor.W1, runners.SYNC, runners.ASYNC, peers.SQLITE_SAVER, peers.ASYNC_SQLITE_SAVER]
+    found = compare(cases, 1_000, repeats, where, results, floor.W1.name)
+    sync, awaited = (5.0, 14.0) if place == "tmpfs" else (2.5, 2.5)
+    figures = [
+        Figure(f"{place}: a sync run / floor", report.ratios(found, runners.SYNC.name, floor.W1.name), sync, unit="x"),
+        Figure(
+            f"{place}: an async run / floor", report.ratios(found, runners.ASYNC.name, floor.W1.name), awaited, unit="x"
+        ),
+    ]
+    if place == "tmpfs":
+        for ours_, peer, target in ((runners.SYNC, cases[3], 12.0), (runners.ASYNC, cases[4], 7.0)):
+            faster = report.ratios(found, peer.name, ours_.name)
+            what = f"{place}: {ours_.name}, times as fast as {peer.name}"
+            figures.append(Figure(what, faster, target, at_most=False, unit="x"))
+    return figures
+
+
+def many_workflows(place: str, where: Path, repeats: int, results: list[Result], *, quick: bool) -> list[Figure]:  # noqa: ARG001 - one signature for all
+    """100 workflows at once, against the saver driven alone and by the peer's own loop."""
+    cases = [runners.FLEET, peers.ASYNC_SQLITE_SAVER_FLEET, peers.GRAPH_FLEET]
+    found = compare(cases, 20, min(repeats, 3), where, results, runners.FLEET.name)
+    figures = [
+        Figure(
+            f"{place}: 100 workflows x 20, times as fast as {peer.name}",
+            report.ratios(found, peer.name, runners.FLEET.name),
+            target,
+            at_most=False,
+            unit="x",
+        )
+        for peer, target in ((cases[1], 10.0), (cases[2], 20.0))
+        if place == "disk"
+    ]
+    lag = [_in_folder(where, lambda folder: runners.ticker_lag(folder, 20)) for _ in range(min(repeats, 3))]
+    return [*figures, Figure(f"{place}: ticker lag with 100 agents, p99", lag, 5.0, unit=" ms")]
+
+
+def around_runs(where: Path, repeats: int) -> list[Figure]:
+    """What a run costs beside its writes."""
+    return [
+        Figure(
+            "resume past 10,000 steps, each",
+            [_in_folder(where, lambda folder: runners.resume(folder, 10_000)) for _ in range(repeats)],
+            25.0,
+            unit=" us",
+        ),
+        Figure("a step without a store", [runners.without_store(10_000) for _ in range(repeats)], 10.0, unit=" us"),
+        Figure("import everstep, over a bare interpreter", [runners.import_milliseconds()], 60.0, unit=" ms"),
+        Figure("everstep runs", [_in_folder(where, runners.runs_command)], 200.0, unit=" ms"),
     ]
 
 

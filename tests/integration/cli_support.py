@@ -14,14 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 from click.testing import CliRunner, Result
 
 import everstep
 from everstep.cli.main import cli
 from everstep.model import Kind
-
-from .support import environment
+from tests.integration.support import environment
 
 COMMAND = [sys.executable, "-m", "everstep.cli"]
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\n\u202eevil\x7f"
@@ -103,9 +101,3 @@ def on_a_terminal(*words: object, cwd: Path | None = None, columns: int = 100, t
             printed += part
     os.close(ours)
     return Done(at_work.wait(timeout=60), printed.decode(), "")
-
-
-@pytest.fixture
-def seen(tmp_path: Path) -> Path:
-    """The trail to see."""
-    return trail_to_see(tmp_path / "trail.db")

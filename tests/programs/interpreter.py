@@ -38,7 +38,8 @@ class World:
     def __init__(self) -> None:
         self.faults: list[str] = []
         self.healed: set[Spot] = set()
-        self.executed: dict[Key, int] = {}  # the newest attempt of each
+        self.executed: set[Key] = set()
+        self._newest: dict[Key, int] = {}  # attempt of each
         self.known: set[int] = set()  # numbers of the leaves whose outcome is on record
         self.calls = 0
         self._told: dict[Key, int] = {}  # whose outcome the code was told, and when
@@ -69,10 +70,11 @@ class World:
                 self.faults.append(f"{node.kind} {node.name} at {key} was executed though its outcome is known")
             if (key, now) in self._life:
                 self.faults.append(f"attempt {now} of {node.name} at {key} was executed twice in one life")
-            if self.executed.get(key, 0) > now:
+            if self._newest.get(key, 0) > now:
                 self.faults.append(f"attempt {now} of {node.name} at {key} was repeated after a later one had begun")
             self._life.add((key, now))
-            self.executed[key] = now
+            self._newest[key] = now
+            self.executed.add(key)
 
     def told(self, node: Node, key: Key, answer: int | None, error: Boom | None) -> None:
         """The code was given the outcome of a step: it must be the one that belongs there, and it is known from now on."""
@@ -98,6 +100,7 @@ class World:
         self.healed.update(spots)
         for key in [key for key, told in self._told.items() if told >= since or key[0] in self.healed]:
             del self._told[key]
+            self._newest.pop(key, None)
             self.known.discard(number("row", key))
 
 

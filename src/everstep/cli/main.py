@@ -129,7 +129,7 @@ def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> Any
     return value
 
 
-@click.group(cls=Cli, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group("everstep", cls=Cli, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.option("--trail", metavar="URL", expose_value=False, callback=_keep, help="The trail, as with every command.")
 @click.option("--json", is_flag=True, expose_value=False, callback=_keep, help="Print one JSON object.")
 @click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="What this is.")

@@ -74,6 +74,8 @@ def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEve
             duration = run.leave(ask) if duration is None else duration
             if not is_outcome(run, error, inner):
                 cancelled(run, ask, inner, error, loop)
+                if isinstance(error, Exception) and run.pen is not None and run.pen.failure is not None:
+                    raise run.pen.failure from error  # nothing is delivered that could not be recorded
                 raise
             again = attempt < limit and step.retry.applies(error)
             kind = Kind.ATTEMPT if again else Kind.STEP

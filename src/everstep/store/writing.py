@@ -53,7 +53,8 @@ def add_rows(connection: apsw.Connection, append: Append, execute: Callable[...,
         connection.executemany("insert into ref values(?, ?)", named)
     if append.status is not None:
         _set_status(connection, claim.key, append.status, last)
-    return append.keyframe is None or _keep(connection, claim, append.keyframe, row)
+    kept = append.keyframe
+    return kept is None or _keep(connection, claim, kept, row - (last.seq - kept.seq))
 
 
 def _explain(connection: apsw.Connection, append: Append) -> None:

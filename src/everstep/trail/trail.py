@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -220,7 +221,8 @@ class Trail:
 
     def close(self) -> None:
         """Write what waits and let go of the file. Idempotent."""
-        self.events.drain(_PATIENCE)
+        if asyncio._get_running_loop() is None:  # noqa: SLF001 - the public one raises; runners on a loop wait there
+            self.events.drain(_PATIENCE)
         self.store.close()
 
     def __enter__(self) -> Self:
