@@ -194,7 +194,8 @@ class Journal:
                 continue
             inside = _chain(step.outcome)
             position = track.steps.index(step)
-            if step.id is not None and not step.intent:  # its code runs again, over what it had recorded
+            if step.id is not None and not step.intent and step.id not in self.pauses:
+                # Its code runs again, over what it had recorded. A question that nobody answered is asked anew.
                 step.outcome, step.reopened = None, True
                 chain += inside
             self.cut(scope, track, position, whole=step.outcome is not None)

@@ -7,11 +7,11 @@ import warnings
 import pytest
 
 from everstep.testing import RetentionContract
-from tests.contract.mutants import appending, erasing, forking, letting_go, owning, reading
+from tests.contract.mutants import appending, erasing, forking, letting_go, owning, posting, reading
 from tests.contract.mutants.registry import CAUGHT, Mutant
 from tests.contract.test_memory import TestMemoryStore as Contract
 
-__all__ = ["appending", "erasing", "forking", "letting_go", "owning", "reading"]  # imported to be registered
+__all__ = ["appending", "erasing", "forking", "letting_go", "owning", "posting", "reading"]  # imported to be registered
 
 
 def fails(mutant: Mutant, test: str) -> bool:

@@ -17,9 +17,12 @@ from typing import Any
 
 import pytest
 
+from tests.docs.console import can_run, commands_of, run_command, timeless
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
 
+FILE = re.compile(r"# ([a-z_]+\.(?:py|toml))\n")  # the first line of a block that is a file
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>\S*)[^`]*$")
 
 
@@ -74,12 +77,20 @@ def run(block: Block, page: str, namespace: dict[str, Any]) -> str:
 
 
 def run_page(markdown: str, page: str) -> None:
-    """Run the Python of a page, block after block in one namespace, and compare what it prints."""
+    """Run a page: its Python, block after block in one namespace, and its commands. Compare what they print.
+
+    A block that begins with the name of a file is written to that file.
+    """
     module = types.ModuleType("page_" + re.sub(r"\W", "_", page))
     sys.modules[module.__name__] = module  # dataclasses look their module up
     try:
         before: tuple[Block, str] | None = None
         for block in blocks_of(markdown):
+            file = FILE.match(block.text)
+            if file and block.language in {"python", "toml"}:
+                Path(file[1]).write_text(block.text, "utf-8")
+                before = None
+                continue
             if block.language in {"python", "pycon"}:
                 before = block, run(block, page, vars(module))
                 continue
@@ -87,9 +98,20 @@ def run_page(markdown: str, page: str) -> None:
                 python, printed = before
                 if (printed or "print(" in python.text) and not matches(block.text, printed):
                     raise AssertionError(f"{page}:{block.line} shows\n{block.text}\nbut what was printed is\n{printed}")
+            elif block.language == "console":
+                run_console(block, page)
             before = None
     finally:
         del sys.modules[module.__name__]
+
+
+def run_console(block: Block, page: str) -> None:
+    """Run the commands of a block that are Python or ours, and compare what they print, but for times."""
+    for command, shown in commands_of(block.text):
+        if can_run(command):
+            printed = run_command(command)
+            if not matches(timeless(shown), timeless(printed)):
+                raise AssertionError(f"{page}:{block.line}: {command!r} shows\n{shown}\nbut prints\n{printed}")
 
 
 def check_data(markdown: str, page: str) -> None:
@@ -190,6 +212,38 @@ def test_shown_output_must_be_what_is_printed(shown: str, printed: str, *, same:
 def test_text_that_shows_no_output_is_left_alone() -> None:
     run_page(fenced(("python", "x = 1"), ("text", "a drawing")), "page.md")
     run_page(fenced(("python", "print(1)"), ("json", "{}"), ("text", "a drawing")), "page.md")
+
+
+def test_a_page_can_bring_a_file_and_run_it() -> None:
+    program = ("python", "# program.py\nimport sys\nprint('hello', *sys.argv[1:])")
+    run_page(fenced(program, ("console", "$ python program.py you  # words\nhello you")), "page.md")
+    with pytest.raises(AssertionError, match="but prints\nhello you"):
+        run_page(fenced(program, ("console", "$ python program.py you\nhello me")), "page.md")
+
+
+def test_a_command_that_is_killed_says_so_and_others_are_left_alone() -> None:
+    program = ("python", "# program.py\nimport os\nprint('before')\nos.kill(os.getpid(), 9)")
+    run_page(fenced(program, ("console", "$ rm -r everything\n$ python program.py\nbefore\nKilled")), "page.md")
+
+
+def test_our_own_command_is_run_too() -> None:
+    with pytest.raises(AssertionError, match="shows\nnothing"):
+        run_page(fenced(("console", "$ everstep runs --trail none.db\nnothing")), "page.md")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("took  195 ms", "took    2 ms", True),
+        ("started  2026-11-15T15:06:13Z (3 min ago)", "started  2027-01-01T00:00:00Z (12 s ago)", True),
+        ("ask  completed  0.005", "ask  completed  1,234.567", True),
+        ("r-1  3 min ago", "r-1  now", True),
+        ("4 steps", "5 steps", False),
+        ("run  r-1", "run  r-2", False),
+    ],
+)
+def test_times_do_not_count_and_all_else_does(one: str, other: str, *, same: bool) -> None:
+    assert (timeless(one) == timeless(other)) is same
 
 
 def test_an_unclosed_block_is_an_error() -> None:

@@ -163,7 +163,7 @@ def test_a_link_that_leads_nowhere_is_seen(tmp_path: Path) -> None:
 
 
 def test_the_program_of_the_readme_prints_what_the_readme_shows(tmp_path: Path) -> None:
-    """Promise 1: it is killed for real, and goes on where it was."""
+    """Promises 1 and 2: it is killed for real, and goes on where it was."""
     readme = read("README.md")
     [program] = re.findall(r"```python\n(# agent\.py\n.*?)```", readme, re.DOTALL)
     [shown] = re.findall(r"```console\n(\$ python agent\.py.*?)```", readme, re.DOTALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -10,7 +11,7 @@ import struct
 import subprocess
 import sys
 import termios
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,6 +64,22 @@ def data(*words: object, code: int = 0) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(result.stdout)
     assert found.pop("everstep") == 1
     return found
+
+
+class Screen(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def as_a_person(*words: object) -> str:
+    """What a command of this process shows on a terminal."""
+    with redirect_stdout(Screen()) as screen, redirect_stderr(screen), suppress(SystemExit):
+        cli.main([str(word) for word in words])
+    return screen.getvalue()
 
 
 class Done(NamedTuple):

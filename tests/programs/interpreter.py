@@ -45,7 +45,7 @@ class World:
         self._told: dict[Key, int] = {}  # whose outcome the code was told, and when
         self._clock = 0
         self._life: set[tuple[Key, int]] = set()  # executed since the last crash
-        self._failures: dict[Spot, int] = {}
+        self._failures: dict[Key, int] = {}  # when each failed last
         self._lock = threading.Lock()
 
     def new_life(self) -> None:
@@ -55,6 +55,8 @@ class World:
         """Execute a leaf: its answer, and the number that its row will be known by."""
         self._note(node, key)
         if node.fails and key[0] not in self.healed and (node.fails == "always" or attempt() == 1):
+            with self._lock:
+                self._failures[key] = self._clock
             raise Boom(f"{node.name} {number(key[0])}")
         return [number("answer", key[0]), number("row", key)]
 
@@ -89,15 +91,19 @@ class World:
                 self.faults.append(f"{node.name} at {key} failed with what belongs elsewhere: {error}")
             if error is None and answer != number("answer", key[0]):
                 self.faults.append(f"{node.name} at {key} was given the answer of another place")
-            if error is not None:
-                self._failures[key[0]] = self._clock
 
     def heal(self, text: str) -> None:
         """Let what failed with this text succeed. What the code did since it failed may happen again."""
-        spots = [spot for spot in self._failures if text.endswith(f" {number(spot)}")]
-        spots = spots or list(self._failures)  # of a group, any of its tasks may be the one
-        since = min(self._failures[spot] for spot in spots)
+        named = {key: when for key, when in self._failures.items() if text.endswith(f" {number(key[0])}")}
+        if not named and not text.startswith("group"):
+            self.faults.append(f"it failed with {text!r}, which was set right before")
+            return
+        # Of a step's attempts the last one made the run fail; of a group, any of its tasks may be the one.
+        since = max(named.values()) if named else min(self._failures.values())
+        spots = {key[0] for key in named or self._failures}
         self.healed.update(spots)
+        for key in [key for key in self._failures if key[0] in spots]:
+            del self._failures[key]
         for key in [key for key, told in self._told.items() if told >= since or key[0] in self.healed]:
             del self._told[key]
             self._newest.pop(key, None)

@@ -49,7 +49,7 @@ class Output:
     def data(self, **parts: Any) -> None:
         """Print the one object of a command with --json. Its keys are in every answer of this version."""
         # ASCII: no stored character can reach a terminal, and no encoding of the stream can be in the way.
-        sys.stdout.write(json.dumps({"everstep": VERSION, **parts}, ensure_ascii=True, allow_nan=False) + "\n")
+        _print(json.dumps({"everstep": VERSION, **parts}, ensure_ascii=True, allow_nan=False))
 
     def table(self, columns: Sequence[Column], rows: Iterable[Row]) -> None:
         """Print rows under titles; for a program, whole and aligned, two spaces or more between columns."""
@@ -64,7 +64,7 @@ class Output:
                 cell.text.rjust(width) if column.right else cell.text.ljust(width)
                 for cell, column, width in zip(line, columns, widths, strict=True)
             ]
-            sys.stdout.write(GAP.join(texts).rstrip() + "\n")
+            _print(GAP.join(texts).rstrip())
 
     def fields(self, pairs: Iterable[tuple[str, Cell | str]]) -> None:
         """Print names and what belongs to them, one line each."""
@@ -74,7 +74,7 @@ class Output:
             return
         width = max((len(name) for name, _ in lines), default=0)
         for name, cell in lines:
-            sys.stdout.write(f"{name.ljust(width)}{GAP}{cell.text}".rstrip() + "\n")
+            _print(f"{name.ljust(width)}{GAP}{cell.text}".rstrip())
 
     def line(self, *cells: Cell | str) -> None:
         """Print one line; without cells, an empty one."""
@@ -82,7 +82,7 @@ class Output:
         if self._terminal is not None:
             self._terminal.line(made)
         else:
-            sys.stdout.write(GAP.join(cell.text for cell in made).rstrip() + "\n")
+            _print(GAP.join(cell.text for cell in made).rstrip())
 
     def talk(self, text: str) -> None:
         """Say something that is no data."""
@@ -100,6 +100,11 @@ def talk(text: str) -> None:
     if sys.stderr is not None:
         sys.stderr.write("\n".join(safe(line) for line in text.split("\n")) + "\n")
         sys.stderr.flush()
+
+
+def _print(line: str) -> None:
+    if sys.stdout is not None:  # a process may be started without one
+        sys.stdout.write(line + "\n")
 
 
 def _cell(cell: Cell | str) -> Cell:

@@ -347,13 +347,14 @@ class Execution:
     def idle(self) -> bool:
         """Whether no step is at work, but for those that wait with a suspended lane."""
         held: set[Scope] = set()
-        for lane in self._suspended:
-            held.update(scope for scope in self.at_work if scope.place is lane)
+        at_work = self.at_work.copy()  # threads go on meanwhile
+        for lane in self._suspended.copy():
+            held.update(scope for scope in at_work if scope.place is lane)
             scope = lane.scope
             while scope.place is not None:
                 held.add(scope)
                 scope = scope.place.scope
-        return self.at_work <= held and self.turnstile.idle()
+        return at_work <= held and self.turnstile.idle()
 
     def cancel(self) -> None:
         """Take no further step. Outcomes of those at work are still recorded."""

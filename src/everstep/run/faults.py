@@ -30,15 +30,21 @@ def mark(error: BaseException, scope: Scope, seq: int) -> None:
 
 def chain(error: BaseException, scope: Scope) -> list[int]:
     """The failed steps of a scope that an exception came from: its own, else those of what caused it."""
+    for level in levels(error):
+        hits = {seq for each in level for owner, seq in getattr(each, _MARKS, ()) if owner is scope}
+        if hits:
+            return sorted(hits)
+    return []
+
+
+def levels(error: BaseException) -> Iterator[list[BaseException]]:
+    """The exception with the members of its groups, then what caused it, and so on."""
     level: BaseException | None = error
     seen: set[int] = set()
     while level is not None and id(level) not in seen:
         seen.add(id(level))
-        hits = {seq for each in _members(level) for owner, seq in getattr(each, _MARKS, ()) if owner is scope}
-        if hits:
-            return sorted(hits)
+        yield list(_members(level))
         level = level.__cause__ or (None if level.__suppress_context__ else level.__context__)
-    return []
 
 
 def _members(error: BaseException) -> Iterator[BaseException]:

@@ -12,7 +12,14 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec import record
-from everstep.errors import JournalError, MutatedArgumentError, RecordedError, StepTimeoutError, UnknownOutcomeError
+from everstep.errors import (
+    JournalError,
+    MutatedArgumentError,
+    RecordedError,
+    RunStoppedError,
+    StepTimeoutError,
+    UnknownOutcomeError,
+)
 from everstep.journal import Recorded, flags_of
 from everstep.model import Kind, Status
 from everstep.run import faults
@@ -32,6 +39,12 @@ _OUTCOMES = (RecordedError, MutatedArgumentError, UnknownOutcomeError)  # journa
 
 class Suspended(BaseException):
     """Takes a thread out of a run that waits, or that is gone through anew. No Exception: no handler may keep it."""
+
+
+def came_of_stopping(error: BaseException) -> bool:
+    """Whether the code ended with this because a lane waits for an answer, and not by itself."""
+    stopped = (Suspended, RunStoppedError, asyncio.CancelledError)
+    return any(isinstance(each, stopped) for level in faults.levels(error) for each in level)
 
 
 def step_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.AbstractEventLoop | None) -> Flow:

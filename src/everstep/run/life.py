@@ -29,6 +29,7 @@ from everstep.model import STATUSES, CheckpointKind, Kind, Status, StepError
 from everstep.run import always, faults, heart
 from everstep.run.arguments import Inputs
 from everstep.run.execution import RESTARTING, Execution
+from everstep.run.flow import came_of_stopping
 from everstep.run.log import RunLog
 from everstep.run.pen import Pen, Waiter
 from everstep.run.result import PauseInfo, RunResult
@@ -193,7 +194,7 @@ class Life:
         run = self.run
         if run.divergence is not None:
             raise run.divergence from (None if error is run.divergence else error)
-        if run.waiting:
+        if run.waiting and (error is None or came_of_stopping(error)):
             yield self._paused(loop)
             return
         if run.pen is not None and run.pen.failure is not None:

@@ -7,13 +7,14 @@ import contextlib
 import contextvars
 import signal
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from types import FrameType
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from everstep.run.children import child_step
-from everstep.run.execution import RESTARTING
+from everstep.run.execution import RESTARTING, Execution
 from everstep.run.flow import Suspended
 from everstep.run.lanes import CURRENT, OF_TASK
 from everstep.run.life import Life
@@ -101,6 +102,8 @@ def go_through(life: Life, error_handling: ErrorHandling = "raise") -> RunResult
         value, error = _called(life)
         while life.again():
             value, error = _called(life)
+        if life.run.waiting:
+            _let_others_finish(life.run)
         for waiter in life.end(value, error, None):
             if callable(waiter):
                 waiter()
@@ -119,6 +122,14 @@ def _called(life: Life) -> tuple[Any, BaseException | None]:
         return None, raised
     finally:
         CURRENT.reset(token)
+
+
+def _let_others_finish(run: Execution) -> None:
+    """Wait for what other threads have at work, because a lane waits for an answer."""
+    quiet = 0
+    while quiet < _QUIET_TURNS:
+        time.sleep(_QUIET)
+        quiet = quiet + 1 if run.idle() else 0
 
 
 @contextlib.contextmanager
@@ -221,6 +232,8 @@ async def _awaited(life: Life, loop: asyncio.AbstractEventLoop) -> tuple[Any, Ba
             main.cancel()
             await asyncio.wait([main])
     error = None if main.cancelled() else main.exception()
+    if error is not None and not isinstance(error, Exception | Suspended):
+        raise error  # the run was interrupted, and has not ended
     return (None, error) if main.cancelled() or error is not None else (main.result(), None)
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import pytest
 
 # Before they are imported, so that a failed assertion shows its values.
-_MODULES = "appending contract dropping forks ownership pruning reading retention rows submitting"
+_MODULES = "appending contract dropping forks ownership posting pruning reading retention rows submitting"
 pytest.register_assert_rewrite(*(f"everstep.testing.{name}" for name in _MODULES.split()))
 
 from everstep.testing.contract import StoreContract  # noqa: E402 - after the rewriting above

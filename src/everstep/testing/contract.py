@@ -13,12 +13,13 @@ from everstep.store.base import RunQuery, Store
 from everstep.testing.appending import Appending
 from everstep.testing.forks import Forks
 from everstep.testing.ownership import Ownership
+from everstep.testing.posting import Posting
 from everstep.testing.reading import Listing, Reading
 from everstep.testing.rows import begin, history, new_run
 from everstep.testing.submitting import Submitting
 
 
-class StoreContract(Ownership, Appending, Submitting, Reading, Listing, Forks):
+class StoreContract(Ownership, Appending, Submitting, Reading, Listing, Forks, Posting):
     """Subclass it, override the `store` fixture and `another`, inherit the tests."""
 
     def test_says_where_it_is(self, store: Store) -> None:
@@ -53,11 +54,16 @@ def closed_calls(writer: Any) -> dict[str, Callable[[], Any]]:
     async def submit() -> None:
         await store.submit(append, asyncio.get_running_loop())
 
+    def post() -> None:
+        store.post(append)()
+
     return {
         "create": lambda: store.create(new_run("new")),
         "claim": lambda: store.claim("run", "maker"),
         "renew": lambda: store.renew(claim),
         "append": lambda: store.append(append),
+        "post": post,
+        "request": lambda: store.request("run", "cancel"),
         "submit": lambda: asyncio.run(submit()),
         "run": lambda: store.run("run"),
         "runs": lambda: store.runs(RunQuery()),

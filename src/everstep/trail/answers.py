@@ -10,7 +10,7 @@ from everstep.codec.record import StepRecord
 from everstep.errors import ConflictError, NotWaitingError, OwnedError, RunCancelledError, RunFinishedError
 from everstep.journal import RETRY, Journal
 from everstep.model import FINISHED, STATUSES, Kind, Status, StepError
-from everstep.store.base import RunRow
+from everstep.store.base import RunQuery, RunRow
 from everstep.trail import asking
 from everstep.trail.beginning import begin
 from everstep.trail.owner import is_gone
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from everstep.trail.trail import Trail
 
 CANCEL = "cancel"
+_CHILDREN = 1_000_000  # of one run: all of them
+_NAMED = 5  # open questions that an error names
 
 
 def unknown_prompt(name: str) -> str:
@@ -37,6 +39,20 @@ def waiting(trail: Trail, run: RunRow) -> list[StepRecord]:
         for seq in sorted(seqs)
         for entry in reader.entries(run, seq, seq)
     ]
+
+
+def who_waits(trail: Trail, run: RunRow) -> RunRow:
+    """The run itself, or the one below it that has the only open question. Raises NotWaitingError if there are more."""
+    asked, runs = list[tuple[RunRow, StepRecord]](), [run]
+    for each in runs:
+        if STATUSES[each.status] not in FINISHED:
+            asked += [(each, step) for step in waiting(trail, each)]
+            runs += trail.store.runs(RunQuery(parent=each.id, limit=_CHILDREN))
+    holders = {each.id: each for each, _ in asked}
+    if len(holders) > 1:
+        places = "; ".join(f"{each.id!r}, pause={step.seq}" for each, step in asked[:_NAMED])
+        raise NotWaitingError(run.id, f"there are {len(asked)} open questions; say which, by its run: {places}")
+    return next(iter(holders.values()), run)
 
 
 def answer(trail: Trail, run: RunRow, value: Any, pause: int | None, *, retry: bool) -> None:

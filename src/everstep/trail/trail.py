@@ -74,15 +74,12 @@ class Trail:
     def answer(self, run_id: str, value: Any = None, *, pause: int | None = None, retry: bool = False) -> None:
         """Answer what a paused run, or a child of it, waits for. Run it again to go on. An answer counts once.
 
-        `pause` says which question, where there are several. For an external effect whose outcome is not known the
+        `pause` says which question of this run, where there are several. For an external effect whose outcome is not known the
         value is what it gave, or `retry` has it tried again. Raises NotWaitingError, AnswerError.
         """
         row = self.store.run(self._id(run_id))
-        while STATUSES[row.status] is Status.PAUSED and not answers.waiting(self, row):
-            child = self.runs(status=Status.PAUSED, parent=row.id, limit=1)
-            if not child:
-                break
-            row = self.store.run(child[0].id)
+        if pause is None:
+            row = answers.who_waits(self, row)
         answers.answer(self, row, value, pause, retry=retry)
 
     def cancel(self, run_id: str) -> None:
