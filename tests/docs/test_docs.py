@@ -6,6 +6,7 @@ import contextlib
 import doctest
 import io
 import json
+import linecache
 import re
 import sys
 import tomllib
@@ -83,6 +84,7 @@ def run_page(markdown: str, page: str) -> None:
     """
     module = types.ModuleType("page_" + re.sub(r"\W", "_", page))
     sys.modules[module.__name__] = module  # dataclasses look their module up
+    linecache.cache[page] = len(markdown), None, markdown.splitlines(keepends=True), page  # as the source of a file is
     try:
         before: tuple[Block, str] | None = None
         for block in blocks_of(markdown):
@@ -102,7 +104,7 @@ def run_page(markdown: str, page: str) -> None:
                 run_console(block, page)
             before = None
     finally:
-        del sys.modules[module.__name__]
+        del sys.modules[module.__name__], linecache.cache[page]
 
 
 def run_console(block: Block, page: str) -> None:

@@ -84,9 +84,9 @@ class _Trial:
         for step in steps[self.read :]:
             if step.kind is Kind.STEP and step.status is Status.COMPLETED and isinstance(step.output, list):
                 self.world.known.add(step.output[1])
-        self.read = len(steps)
+        wrote, self.read = len(steps) > self.read, len(steps)
         status, error = trail.run(self.run_id).status, steps[-1].error
-        if outcome.how == "crash" and status is Status.FAILED and error is not None:
+        if outcome.how == "crash" and wrote and status is Status.FAILED and error is not None:
             return Outcome("failed", error.message)
         if outcome.how == "crash" and status is Status.COMPLETED:
             return Outcome("ok", steps[-1].output)

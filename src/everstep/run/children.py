@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -22,36 +23,36 @@ def child_step(
 ) -> Step[..., Any]:
     """The step that runs a workflow as a child. The child's id follows from the step's place: resume finds it again."""
 
-    def begin(args: Any, kwargs: Any) -> tuple[Life, RunResult[Any] | None, Lane]:
-        lane = here()
-        assert lane is not None  # noqa: S101 - a step's body runs in its lane
+    def begin(lane: Lane, args: Any, kwargs: Any) -> tuple[Life, RunResult[Any] | None]:
         parent = lane.run
         lane.scope.child = f"{parent.run_id}/{lane.scope.key()}"
         life = Life(parent.trail, parent.durability, parent.lease, workflow, parent.as_child)
         done = life.begin(lane.scope.child, args, kwargs, parent=parent.run_id if parent.trail is not None else None)
         if done is None:
-            life.run.root.up = lane
             parent.children.append(life.run)
-        return life, done, lane
+        return life, done
 
     def value_of(result: RunResult[Any], lane: Lane) -> Any:
         if not result.paused:
             return result.value
         for pause in result.pauses:
             lane.run.waiting.append((pause.run_id, pause.seq))
+        lane.run.suspend(lane, None, around=not workflow.is_async)
         raise Suspended
 
     if workflow.is_async:
 
         async def call_awaited(*args: Any, **kwargs: Any) -> Any:
-            life, done, lane = begin(args, kwargs)
+            lane = _lane()
+            life, done = await asyncio.to_thread(begin, lane, args, kwargs)  # the loop does not wait for the disk
             return value_of(done or await go_through_awaited(life), lane)
 
         function: Any = call_awaited
     else:
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            life, done, lane = begin(args, kwargs)
+            lane = _lane()
+            life, done = begin(lane, args, kwargs)
             return value_of(done or go_through(life), lane)
 
         function = call
@@ -61,3 +62,9 @@ def child_step(
         timeout=None, ignore=(),
     )  # fmt: skip
     return made
+
+
+def _lane() -> Lane:
+    lane = here()
+    assert lane is not None  # noqa: S101 - a step's body runs in its lane
+    return lane

@@ -332,7 +332,7 @@ class Execution:
             lane.stopped = True
             self._suspended.append(lane)
             outer = lane.up
-            while around and outer is not None:
+            while around and outer is not None and outer.run is self:
                 outer.stopped = True
                 outer = outer.up
         if self.on_suspend is not None:

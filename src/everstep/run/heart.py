@@ -19,7 +19,6 @@ _lock = threading.Lock()
 _runs: weakref.WeakSet[Execution] = weakref.WeakSet()
 _live = 0
 _thread: threading.Thread | None = None
-_wake = threading.Event()
 
 
 def live_runs() -> int:
@@ -51,7 +50,7 @@ def end(run: Execution) -> None:
 def _beat() -> None:
     renewed: weakref.WeakKeyDictionary[Execution, float] = weakref.WeakKeyDictionary()
     while True:
-        _wake.wait(_BEAT)
+        time.sleep(_BEAT)
         with _lock:
             runs = list(_runs)
         now = time.monotonic()

@@ -30,6 +30,7 @@ from everstep.run import always, faults, heart
 from everstep.run.arguments import Inputs
 from everstep.run.execution import RESTARTING, Execution
 from everstep.run.flow import came_of_stopping
+from everstep.run.lanes import here
 from everstep.run.log import RunLog
 from everstep.run.pen import Pen, Waiter
 from everstep.run.result import PauseInfo, RunResult
@@ -157,6 +158,7 @@ class Life:
         )  # fmt: skip
         run.reach.add(self.workflow.function)
         run.root.seen = 0
+        run.root.up = here()  # of a run that this one is started in: whatever its thread or task knows, this goes first
         return run
 
     def _compare_code(self, run_id: str, start: chain.Entry) -> None:

@@ -51,11 +51,11 @@ class Pen:
         if not self._drafted or (self._durability == "exit" and not now):
             return None
         drafted, self._drafted = self._drafted, []
-        waiter: Waiter = None
-        for start in range(0, len(drafted), _CHUNK):
-            background = unawaited or (self._durability == "async" and not now)
-            waiter = self._hand_over(joined(drafted[start : start + _CHUNK]), loop, background=background)
-        return waiter
+        background = unawaited or (self._durability == "async" and not now)
+        while len(drafted) > _CHUNK:  # of a run that wrote nothing before: nobody needs to wait for the first ones
+            self._hand_over(joined(drafted[:_CHUNK]), None, background=True)
+            drafted = drafted[_CHUNK:]
+        return self._hand_over(joined(drafted), loop, background=background)
 
     def flush(self) -> None:
         """Have everything written that was drafted so far."""
