@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -281,7 +282,8 @@ class TestCheckpointsAndSearch:
         rich_trail(tmp_path / "trail.db")
         where = ["--trail", tmp_path / "trail.db"]
         whole = [point["id"] for point in data("checkpoints", *where)["checkpoints"]]
-        page, found = {"cursor": "0"}, list[str]()
+        page: dict[str, Any] = {"cursor": "0"}
+        found: list[str] = []
         while page["cursor"] is not None:
             page = data("checkpoints", "--limit", 2, "--cursor", page["cursor"], *where)
             found += [point["id"] for point in page["checkpoints"]]

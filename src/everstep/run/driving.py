@@ -48,7 +48,7 @@ def _leave(lane: Lane, what: int, seq: int) -> None:
     raise Suspended
 
 
-async def drive_awaited(flow: Flow, lane: Lane, call: Callable[[], Awaitable[Any]]) -> Any:  # noqa: C901 - the twin of `drive`
+async def drive_awaited(flow: Flow, lane: Lane, call: Callable[[], Awaitable[Any]]) -> Any:
     """Go through a flow on this event loop."""
     run = lane.run
     error: BaseException | None = None
@@ -74,16 +74,20 @@ async def drive_awaited(flow: Flow, lane: Lane, call: Callable[[], Awaitable[Any
             elif what == SLEEP:
                 await asyncio.sleep(what_with)
             else:
-                if what == SUSPEND:
-                    run.suspend(lane, what_with, around=False)
-                elif what == RESTART:
-                    run.restart()
-                await asyncio.get_running_loop().create_future()  # until it is cancelled
+                await _stay(lane, what, what_with)
         except Suspended:  # of a child run: this lane waits with it
-            run.suspend(lane, None, around=False)
-            await asyncio.get_running_loop().create_future()
+            await _stay(lane, SUSPEND, None)
         except BaseException as raised:  # noqa: BLE001 - the flow decides on all of them
             error = raised
+
+
+async def _stay(lane: Lane, what: int, seq: int | None) -> None:
+    """Wait until this is cancelled."""
+    if what == SUSPEND:
+        lane.run.suspend(lane, seq, around=False)
+    elif what == RESTART:
+        lane.run.restart()
+    await asyncio.get_running_loop().create_future()
 
 
 def known_loop(name: str) -> asyncio.AbstractEventLoop:

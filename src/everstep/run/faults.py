@@ -22,19 +22,37 @@ from everstep.run.lanes import Scope
 _MARKS = "__everstep_marks__"
 
 
+class _Marks(dict[Scope, int]):
+    """The step that failed with an exception, by scope: the last one, where the same object is raised again and again."""
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        """Nothing of it leaves the process with a copy of the exception."""
+        return dict, ()
+
+
 def mark(error: BaseException, scope: Scope, seq: int) -> None:
     """Note on an exception that a step of this scope failed with it."""
     with suppress(AttributeError):  # an exception without room for it ends the chain there
-        error.__dict__.setdefault(_MARKS, []).append((scope, seq))
+        error.__dict__.setdefault(_MARKS, _Marks())[scope] = seq
 
 
 def chain(error: BaseException, scope: Scope) -> list[int]:
-    """The failed steps of a scope that an exception came from: its own, else those of what caused it."""
-    for level in levels(error):
-        hits = {seq for each in level for owner, seq in getattr(each, _MARKS, ()) if owner is scope}
-        if hits:
-            return sorted(hits)
-    return []
+    """The failed steps of a scope that an exception came from: its own, else its members', else those of its cause."""
+    return sorted(_came_from(error, scope, set()))
+
+
+def _came_from(error: BaseException | None, scope: Scope, seen: set[int]) -> set[int]:
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        marks = getattr(error, _MARKS, {})
+        if scope in marks:
+            return {marks[scope]}
+        members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+        found = {seq for member in members for seq in _came_from(member, scope, seen)}
+        if found:
+            return found
+        error = error.__cause__ or error.__context__  # also behind `from None`: that is about what is shown
+    return set()
 
 
 def levels(error: BaseException) -> Iterator[list[BaseException]]:
@@ -56,22 +74,33 @@ def _members(error: BaseException) -> Iterator[BaseException]:
             waiting.extend(each.exceptions)
 
 
-def raised_again(kept: list[Any], reachable: Callable[[str, str], Any]) -> BaseException:
-    """A recorded exception: of its own class where the code can name it, else a RecordedError with the same text.
-
-    `reachable(module, qualname)` finds what the user's code can name. No class is looked for anywhere else.
-    """
+def raised_again(kept: list[Any], reach: Reach) -> BaseException:
+    """A recorded exception: of its own class where the code can name it, else a RecordedError with the same text."""
     kind, message = kept[0], kept[1] if len(kept) > 1 else ""
     origin = kept[3] if len(kept) > 3 else None
     if origin is not None:
         module, args = origin
-        cls = getattr(builtins, kind, None) if module == "builtins" else reachable(module, kind)
+        cls = getattr(builtins, kind, None) if module == "builtins" else reach.exception(module, kind)
         if isinstance(cls, type) and issubclass(cls, Exception):
-            error = cls.__new__(cls, *args)
-            error.args = tuple(args)
-            if str_of(error) == message:
-                return error
+            with suppress(Exception):  # whatever its own code does, there is a stand-in
+                error = _made(cls, args)
+                return error if str_of(error) == message else _made(_saying(cls, message), args)
     return RecordedError(kind, message)
+
+
+def _made(cls: type[Exception], args: list[Any]) -> Exception:
+    error = cls.__new__(cls, *args)
+    error.args = tuple(args)
+    return error
+
+
+def _saying(cls: type[Exception], message: str) -> type[Exception]:
+    """The class for an exception whose text is made of more than its arguments: who catches it must get it still."""
+    return type(
+        cls.__name__,
+        (cls,),
+        {"__str__": lambda _: message, "__module__": cls.__module__, "__qualname__": cls.__qualname__},
+    )
 
 
 def str_of(error: BaseException) -> str:
@@ -128,6 +157,19 @@ class Reach:
         for name in rest:
             found = getattr(found, name, None)
         return found
+
+    def exception(self, module: str, qualname: str) -> Any:
+        """The class of an exception: what stands there, or what a module hands on that stands elsewhere."""
+        found = self(module, qualname)
+        if found is not None:
+            return found
+        for names in self._modules.values():
+            handed_on = names.get(qualname)
+            if getattr(handed_on, "__module__", None) == module:
+                return handed_on
+        above, _, below = module.rpartition(".")
+        inner = self._modules.get(above, {}).get(below)
+        return vars(inner).get(qualname) if isinstance(inner, ModuleType) else None
 
     def decode(self, data: bytes, fetch: Callable[[bytes], bytes]) -> Any:
         """A stored value, its classes registered as they are met if the code can name them."""
