@@ -33,6 +33,7 @@ _FAILED = STATUS_NUMBER[Status.FAILED]
 CHAIN = "chain"  # of a failure: the seqs of the failed steps that it came from
 AT = "at"  # the position, where the order of the rows does not give it
 RETRY = "retry"  # of an answer: the external effect is to be tried again
+UNKNOWN = "unknown"  # of a failure: that nobody knows how the external effect ended
 STEPS = "steps"  # of a lane that ended: how many it had
 
 
@@ -50,8 +51,8 @@ class Recorded:
         self.attempt = 0  # how many attempts have failed
         self.outcome: Entry | None = None
         self.intent = False  # an external effect was announced
-        self.cancelled = False
-        self.reopened = False  # the run failed because of it, and was taken up again
+        self.cancelled: int | None = None  # the row that says so; the outcome, if there is one, came too late for the code
+        self.reopened: int | None = None  # the run failed because of it, after so many attempts, and was taken up again
 
 
 class Track:
@@ -116,15 +117,16 @@ class Journal:
         if kind == _STEP and meta[record.ID] == entry.seq and size <= record.METADATA and tried in {None, 1}:
             # A leaf, done at once: nearly every row is one.
             lane = meta[record.LANE] if size > record.LANE else None
-            index = (meta[record.INDEX] if size > record.INDEX else None) or 0
-            step = Recorded(entry.seq, entry.name, index, meta[record.DIGEST] if size > record.DIGEST else None)
-            step.outcome = entry
             scope = meta[record.PARENT] if size > record.PARENT else None
             track = self._track(scope, lane or "")
-            track.steps.append(step)
-            if entry.status == _FAILED:
-                self._failed[entry.seq] = scope, track, step
-            return
+            if not track.steps or track.steps[-1].outcome is not None:
+                index = (meta[record.INDEX] if size > record.INDEX else None) or 0
+                step = Recorded(entry.seq, entry.name, index, meta[record.DIGEST] if size > record.DIGEST else None)
+                step.outcome = entry
+                track.steps.append(step)
+                if entry.status == _FAILED:
+                    self._failed[entry.seq] = scope, track, step
+                return
         if kind == _CHECKPOINT and (size <= record.DIGEST or meta[record.DIGEST] is None):
             return  # made by a runner, not by the code
         meta += [None] * (record.BLOBS + 1 - size)
@@ -150,9 +152,10 @@ class Journal:
             self.cut(scope, track, at)
         step = self._by_id.get(meta[record.ID]) if kind in {_STEP, _CANCELLED, _ATTEMPT} else None
         step = step or track.find(entry.name, index, meta[record.DIGEST])
-        if step is None or step.outcome is not None:
+        if step is None or (step.outcome is not None and kind != _CANCELLED):
             step = Recorded(entry.seq, entry.name, index, meta[record.DIGEST])
             track.steps.append(step)
+        step.cancelled = entry.seq if kind == _CANCELLED else None
         if kind in {_COMPOSITE, _INTENT, _PAUSE}:
             step.id = meta[record.ID]
             self._by_id[step.id] = step
@@ -161,9 +164,8 @@ class Journal:
                 self.pauses[step.id] = step
         elif kind == _ATTEMPT:
             step.attempt, step.id, step.intent = meta[record.ATTEMPT] or 1, None, False
-        else:
+        elif kind != _CANCELLED:
             step.outcome = entry
-            step.cancelled = kind == _CANCELLED
             if entry.status == _FAILED:
                 self._failed[entry.seq] = scope, track, step
 
@@ -186,26 +188,33 @@ class Journal:
     def _take_up(self, end: Entry) -> None:
         if end.status != _FAILED:
             return
-        chain = _chain(end)
-        first = min(chain, default=None)
+        chain, first = _about(end, CHAIN) or [], None
         while chain:
-            scope, track, step = self._failed.pop(chain.pop(), (None, None, None))
-            if track is None or step is None or step.outcome is None:
+            seq = chain.pop()
+            scope, track, step = self._failed.pop(seq, (None, None, None))
+            if track is None or step is None or step not in track.steps:
                 continue
-            inside = _chain(step.outcome)
-            position = track.steps.index(step)
-            if step.id is not None and not step.intent and step.id not in self.pauses:
-                # Its code runs again, over what it had recorded. A question that nobody answered is asked anew.
-                step.outcome, step.reopened = None, True
-                chain += inside
-            self.cut(scope, track, position, whole=step.outcome is not None)
-            for lane in self._around(scope, track.path):
-                lane.ended = None
-                later = next((n for n, known in enumerate(lane.steps) if known.seq > step.seq), None)
+            first = seq if first is None else min(first, seq)
+            chain += self._reopen(scope, track, step)
+            around = list(self._around(scope, track.path))
+            for lane in self.scopes[scope].values():
+                later = next((n for n, known in enumerate(lane.steps) if known.seq > seq), None)
                 if later is not None:
                     lane.loose = later if lane.loose is None else min(lane.loose, later)
-        if first is not None:
-            self._forget_cancelled(first)
+                if later is not None or lane in around:
+                    lane.ended = None
+        self._forget_cancelled(first)
+
+    def _reopen(self, scope: int | None, track: Track, step: Recorded) -> list[int]:
+        """Have a failed step asked for anew. The failed steps inside that its failure came from."""
+        failure, position = step.outcome, track.steps.index(step)
+        assert failure is not None  # noqa: S101 - it is known as failed by it
+        unknown, inside = _about(failure, UNKNOWN), step.id in self.scopes
+        if unknown or (step.id is not None and step.id not in self.pauses and (inside or not step.intent)):
+            # Its code runs again, over what it had recorded. A question that nobody answered is asked anew.
+            step.outcome, step.reopened, step.intent = None, step.attempt, bool(unknown)
+        self.cut(scope, track, position, whole=step.outcome is not None)
+        return list(_about(failure, CHAIN) or ()) if step.outcome is None else []
 
     def _around(self, scope: int | None, path: str) -> Iterator[Track]:
         """The lanes that a lane was spawned from, in its scope."""
@@ -220,6 +229,9 @@ class Journal:
 
         With `whole` false the step itself stays, to be gone through again.
         """
+        if track.path.rpartition("/")[2].startswith("unordered:"):
+            del track.steps[position : position + whole]  # what stands behind it there did not come after it
+            return
         del track.steps[position if whole else position + 1 :]
         track.ended, track.loose = None, None
         lanes, below = self.scopes[scope], track.path + "/" if track.path else ""
@@ -227,12 +239,16 @@ class Journal:
             if _spawned_at(path[len(below) :]) > position:
                 del lanes[path]
 
-    def _forget_cancelled(self, after: int) -> None:
-        """Take back what was cancelled after a failure: it was its doing."""
+    def _forget_cancelled(self, after: int | None) -> None:
+        """Take back what was cancelled after a failure: it was its doing.
+
+        None if no step failed: when the code did is not known then, and whatever ended its lane is taken back.
+        """
         for scope, lanes in list(self.scopes.items()):
             for track in list(lanes.values()):
-                for position, step in enumerate(track.steps):
-                    if step.cancelled and step.outcome is not None and step.outcome.seq > after:
+                begin = max(0, len(track.steps) - 1) if after is None else 0
+                for position, step in enumerate(track.steps[begin:], begin):
+                    if step.cancelled is not None and step.cancelled > (after or 0):
                         self._ask_again(scope, track, position)
                         break
 
@@ -245,21 +261,21 @@ class Journal:
         for scope, lanes in list(self.scopes.items()):
             for track in list(lanes.values()):
                 last = track.steps[-1] if track.steps else None
-                if last is None or not last.cancelled or last.outcome is None:
+                if last is None or last.cancelled is None:
                     continue
-                if not self._went_on(scope, track.path, last.outcome.seq):
+                if not self._went_on(scope, track.path, last.cancelled):
                     self._ask_again(scope, track, len(track.steps) - 1)
 
     def _ask_again(self, scope: int | None, track: Track, position: int) -> None:
         step = track.steps[position]
-        step.cancelled, step.outcome = False, None
-        self.cut(scope, track, position, whole=step.id is None or step.intent)
+        step.cancelled = None
+        self.cut(scope, track, position, whole=step.outcome is None and step.id is None)
 
     def _went_on(self, scope: int | None, path: str, seq: int) -> bool:
         if any(_newest(lane) > seq for lane in self._around(scope, path)):
             return True
         owner = self._by_id.get(scope) if scope is not None else None
-        return owner is not None and owner.outcome is not None and not owner.cancelled
+        return owner is not None and owner.outcome is not None and owner.cancelled is None
 
     # Asking.
 
@@ -292,12 +308,16 @@ class Journal:
         return sorted(
             step.outcome.seq
             for step in self._visible()
-            if step.outcome is not None and not step.cancelled and flags_of(step.outcome) & record.AWAITED
+            if step.outcome is not None and step.cancelled is None and flags_of(step.outcome) & record.AWAITED
         )
 
     def waiting(self) -> list[Recorded]:
         """The pauses, and the announced effects, that have no outcome."""
-        return [step for step in self._visible() if step.outcome is None and (step.id in self.pauses or step.intent)]
+        return [
+            step
+            for step in self._visible()
+            if step.outcome is None and step.cancelled is None and (step.id in self.pauses or step.intent)
+        ]
 
     def _visible(self) -> Iterator[Recorded]:
         """Every step that can be asked for: not those inside a step that is served whole."""
@@ -306,7 +326,9 @@ class Journal:
             for track in self.scopes.get(scopes.pop(), {}).values():
                 for step in track.steps:
                     yield step
-                    if step.id is not None and (step.outcome is None or flags_of(step.outcome) & record.OPEN):
+                    if step.id is None or step.cancelled is not None:
+                        continue
+                    if step.outcome is None or flags_of(step.outcome) & record.OPEN:
                         scopes.append(step.id)
 
 
@@ -349,10 +371,10 @@ def _divergence(track: Track, position: int, name: str, digest: bytes | None) ->
     )
 
 
-def _chain(entry: Entry) -> list[int]:
+def _about(entry: Entry, what: str) -> Any:
     meta = view(entry.meta)
     metadata = meta[record.METADATA] if len(meta) > record.METADATA else None
-    return list((metadata or {}).get(CHAIN, ()))
+    return (metadata or {}).get(what)
 
 
 def _spawned_at(below: str) -> int:

@@ -13,7 +13,7 @@ from tests.integration.cli_support import HOSTILE, as_a_person, on_a_terminal, r
 
 RUN = f"id{HOSTILE}"
 RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
-OURS = re.compile(r"\x1b\[[0-9;]*m")
+OURS = re.compile(r"\x1b\[(?:[0-9;]*m|\?25[lh]|1A|2K)|\r(?=\x1b)")  # colours, and what a sign of life is drawn with
 WORDS = [
     ["runs"], ["show", RUN], ["show", RUN, "--all"], ["show", f"{RUN}@1"], ["show", f"{RUN}@2"], ["show", f"{RUN}@4"],
     ["steps", RUN], ["state", RUN], ["state", RUN, "--all"], ["checkpoints"], ["search", "evil"], ["doctor"],

@@ -47,9 +47,11 @@ class World:
         self._life: set[tuple[Key, int]] = set()  # executed since the last crash
         self._failures: dict[Key, int] = {}  # when each failed last
         self._lock = threading.Lock()
+        self._is_dead: Callable[[], bool] = bool
 
-    def new_life(self) -> None:
+    def new_life(self, is_dead: Callable[[], bool]) -> None:
         self._life = set()
+        self._is_dead = is_dead
 
     def execute(self, node: Node, key: Key) -> list[int]:
         """Execute a leaf: its answer, and the number that its row will be known by."""
@@ -79,7 +81,12 @@ class World:
             self.executed.add(key)
 
     def told(self, node: Node, key: Key, answer: int | None, error: Boom | None) -> None:
-        """The code was given the outcome of a step: it must be the one that belongs there, and it is known from now on."""
+        """The code was given the outcome of a step: it must be the one that belongs there, and it is known from now on.
+
+        But for what fails in a process that is dead and does not know it yet: that goes nowhere.
+        """
+        if error is not None and self._is_dead():
+            return
         with self._lock:
             self._clock += 1
             self._told.setdefault(key, self._clock)
@@ -99,7 +106,7 @@ class World:
             self.faults.append(f"it failed with {text!r}, which was set right before")
             return
         # Of a step's attempts the last one made the run fail; of a group, any of its tasks may be the one.
-        since = max(named.values()) if named else min(self._failures.values())
+        since = max(named.values()) if named else min(self._failures.values(), default=0)
         spots = {key[0] for key in named or self._failures}
         self.healed.update(spots)
         for key in [key for key in self._failures if key[0] in spots]:

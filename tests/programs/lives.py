@@ -23,6 +23,9 @@ from tests.programs.interpreter import Boom, Player, World
 PATIENCE = 20.0  # seconds until a life counts as stalled: far more than one takes on a busy machine
 
 
+_DEAD = -1
+
+
 class Crash(BaseException):
     """The process is gone, as far as the run can tell. Not an Exception: nothing handles a death."""
 
@@ -39,6 +42,10 @@ class Mortal:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.beneath, name)
+
+    @property
+    def dead(self) -> bool:
+        return self._left == _DEAD
 
     @property
     def where(self) -> str:
@@ -65,9 +72,9 @@ class Mortal:
         """Count the rows; raise Crash when they are one too many."""
         size = len(append.entries)
         if self._left is not None and self._left < size:
-            if self._last_is_kept and self._left >= 0:
+            if self._last_is_kept and not self.dead:
                 self.beneath.append(append)
-            self._left = -1
+            self._left = _DEAD
             raise Crash
         if self._left is not None:
             self._left -= size
@@ -105,7 +112,7 @@ def live(program: Program, run_id: str, world: World, store: Store, chance: Rand
     _PLAYERS[run_id] = Player(program, world, chance)
     workflow: Any = awaited_workflow if program.is_async else plain_workflow
     trail = everstep.Trail(store)
-    world.new_life()
+    world.new_life(lambda: isinstance(store, Mortal) and store.dead)
 
     def run() -> everstep.RunResult[Any]:
         if chance.random() < 0.5:

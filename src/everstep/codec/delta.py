@@ -44,8 +44,17 @@ def apply(state: dict[str, Any], ops: Iterable[Op], *, lists: frozenset[type] = 
         if type(op) is not list or not op or _LENGTHS.get(op[0]) != len(op):
             well_formed(op)
         code, path = op[0], op[1]
-        # Most operations name a top-level key.
-        holder, key = (state, path) if type(path) is str else _holder(state, path, lists)
+        if type(path) is str:
+            # Most operations name a top-level key, and most of these need no more than this.
+            if code == SET:
+                state[path] = op[2]
+                continue
+            if code == APPEND and type(op[2]) is list and type(state.get(path)) in lists:
+                state[path].extend(op[2])
+                continue
+            holder, key = state, path
+        else:
+            holder, key = _holder(state, path, lists)
         if code == SET:
             _set(holder, key, op[2], path, lists)
         elif code == DELETE:

@@ -31,12 +31,14 @@ def decode(data: bytes, fetch: Fetch | None = None) -> Any:
     Raises UnknownClassError or ChangedClassError if a class is not there as it was, DamagedError if the bytes are
     not an encoding.
     """
-    return _Reader(fetch, viewing=False).read(data, 1)
+    pair, plain = _unpack(data)
+    return pair[0] if plain else _Reader(fetch, viewing=False).finish(pair, 1)
 
 
 def view(data: bytes, fetch: Fetch | None = None) -> Any:
     """The value that was encoded, with a Generic for each instance of a class: no class is needed."""
-    return _Reader(fetch, viewing=True).read(data, 1)
+    pair, plain = _unpack(data)
+    return pair[0] if plain else _Reader(fetch, viewing=True).finish(pair, 1)
 
 
 class _Reader:
@@ -50,8 +52,10 @@ class _Reader:
 
     def read(self, data: bytes, depth: int) -> Any:
         pair, plain = _unpack(data)
-        if plain:
-            return pair[0]
+        return pair[0] if plain else self.finish(pair, depth)
+
+    def finish(self, pair: list[Any], depth: int) -> Any:
+        """The first of a pair that was unpacked, its extensions put in place."""
         boxes: list[tuple[Any, int]] = [(pair, depth)]
         for box, level in boxes:
             for key, item in enumerate(box) if type(box) is list else box.items():

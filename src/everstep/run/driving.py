@@ -44,7 +44,7 @@ def _leave(lane: Lane, what: int, seq: int) -> None:
     if what == SUSPEND:
         lane.run.suspend(lane, seq, around=True)
     else:
-        lane.run.restart()
+        lane.run.restart(lane)
     raise Suspended
 
 
@@ -86,7 +86,7 @@ async def _stay(lane: Lane, what: int, seq: int | None) -> None:
     if what == SUSPEND:
         lane.run.suspend(lane, seq, around=False)
     elif what == RESTART:
-        lane.run.restart()
+        lane.run.restart(lane)
     await asyncio.get_running_loop().create_future()
 
 

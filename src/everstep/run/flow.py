@@ -26,6 +26,7 @@ from everstep.run import faults
 from everstep.run.arguments import Inputs
 from everstep.run.execution import Ask, Execution
 from everstep.run.lanes import Lane
+from everstep.run.pen import Waiter
 
 if TYPE_CHECKING:
     from everstep.run.steps import Step
@@ -82,26 +83,40 @@ def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEve
         try:
             value = yield CALL, inner
             duration = run.leave(ask)
-            return (yield from completed(run, ask, step, inner, value, duration, loop))
+            if ask.recorded is not None and ask.recorded.outcome is not None:  # it was open: its outcome is known
+                run.check_left(inner.scope)
+                return run.serve(ask)
+            yield from settled(run, completed(run, ask, step, inner, value, duration, loop), loop)
+            return value  # noqa: TRY300 - what comes after it is about failures
         except BaseException as error:
             duration = run.leave(ask) if duration is None else duration
             if not is_outcome(run, error, inner):
-                cancelled(run, ask, inner, error, loop)
-                if isinstance(error, Exception) and run.pen is not None and run.pen.failure is not None:
-                    raise run.pen.failure from error  # nothing is delivered that could not be recorded
+                not_an_outcome(run, ask, inner, error, loop)
                 raise
-            again = attempt < limit and step.retry.applies(error)
-            kind = Kind.ATTEMPT if again else Kind.STEP
-            yield WAIT, failed(run, ask, inner, error, duration, loop, kind=kind)
-            if not again:
-                if run.restarts:
-                    yield RESTART, None
-                if loop is not None:
-                    yield DELIVER, None
+            if attempt >= limit or not step.retry.applies(error):
+                yield from settled(run, failed(run, ask, inner, error, duration, loop), loop)
                 raise
+            yield WAIT, failed(run, ask, inner, error, duration, loop, kind=Kind.ATTEMPT)
         yield SLEEP, step.retry.delay(attempt)
         ask.recorded = None
     raise AssertionError  # counting has no end
+
+
+def settled(run: Execution, waiter: Waiter, loop: asyncio.AbstractEventLoop | None) -> Flow:
+    """Wait until an outcome is durable, then for its turn."""
+    if waiter is not None:
+        yield WAIT, waiter
+    if run.restarts:
+        yield RESTART, None
+    if loop is not None:
+        yield DELIVER, None
+
+
+def not_an_outcome(run: Execution, ask: Ask, inner: Lane, error: BaseException, loop: Any) -> None:
+    """Note that a step was left without an outcome. Raises what kept it from being recorded, if that is why."""
+    cancelled(run, ask, inner, error, loop)
+    if isinstance(error, Exception) and run.pen is not None and run.pen.failure is not None:
+        raise run.pen.failure from error  # nothing is delivered that could not be recorded
 
 
 def inputs_of(run: Execution, step: AnyStep, args: Any, kwargs: Any) -> Inputs | None:
@@ -122,38 +137,29 @@ def completed(
     loop: Any,
     *,
     partial: bool = False,
-) -> Flow:
-    """Record what a step gave, then deliver it."""
+) -> Waiter:
+    """Record what a step gave. What to wait for, before it is delivered."""
     scope = inner.scope
-    if ask.inputs is not None and run.trail is not None:
+    if ask.inputs is not None and not ask.inputs.fixed and run.trail is not None:
         changed = ask.inputs.changed(run.trail.gate)
         if changed is not None:
             raise MutatedArgumentError(step.name, changed)
     if scope.lanes or run.divergence is not None:
         run.check_left(scope)
-    recorded = ask.recorded
-    if recorded is not None and recorded.outcome is not None:  # it was open: its outcome is known
-        return run.serve(ask)
-    flags = (record.AWAITED if loop is not None else 0) | (record.OPEN if scope.at_work and scope.lanes else 0)
-    change: dict[str, Any] = {"append_to" if step.append else "output_to": step.output}
-    seq, waiter = run.put(
-        ask, loop, whole=scope.id is None, output=value, duration_ms=duration, attempt=scope.attempt, id=scope.id,
-        external=step.external, partial=partial, flags=flags, set=scope.ops or None, child_run_id=scope.child,
-        **change,
-    )  # fmt: skip
-    if run.pen is None:
-        run.keep(step.output, value, scope, append=step.append)
+    flags = 0
+    if loop is not None:
+        flags = record.AWAITED
+    if step.external:
+        flags |= record.EXTERNAL
+    if partial:
+        flags |= record.PARTIAL
+    if scope.at_work and scope.lanes:
+        flags |= record.OPEN
+    waiter = run.put_outcome(ask, step, scope, value, duration, flags, loop)
     ask.settled = True
-    run.note(ask, scope.id or seq, duration, Status.COMPLETED, None)
-    if waiter is not None:
-        yield WAIT, waiter
-    if run.restarts:
-        yield RESTART, None
     if run.events:
         run.tell("step_completed", ask.entry)
-    if loop is not None:
-        yield DELIVER, None
-    return value
+    return waiter
 
 
 def is_outcome(run: Execution, error: BaseException, inner: Lane) -> bool:

@@ -32,10 +32,11 @@ _lock = threading.Lock()
 class Scope:
     """One attempt at a step, or the run itself: what lanes are counted in."""
 
-    __slots__ = ("at_work", "attempt", "child", "id", "index", "lanes", "name", "ops", "place", "start")
+    __slots__ = ("ask", "at_work", "attempt", "child", "id", "index", "lanes", "name", "ops", "place", "start")
 
     def __init__(self, place: Lane | None, name: str, index: int, attempt: int) -> None:
         self.place = place  # the lane that the step stands in; None for the run
+        self.ask: Any = None  # the request that it is an attempt at
         self.name = name
         self.index = index
         self.attempt = attempt

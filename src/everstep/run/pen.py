@@ -43,6 +43,14 @@ class Pen:
         self._drafted.append(append)
         return append.entries[0]
 
+    def draft_outcome(self, name: str, ops: list[Any], **detail: Any) -> Entry:
+        """`draft`, for a step that completed."""
+        if self.failure is not None:
+            raise self.failure
+        append = self.scribe.outcome(name, ops, **detail)
+        self._drafted.append(append)
+        return append.entries[0]
+
     def send(self, loop: asyncio.AbstractEventLoop | None, *, now: bool = False, unawaited: bool = False) -> Waiter:
         """Hand over what was drafted. What it gives tells when that is durable; None if nobody should wait for it.
 

@@ -266,24 +266,18 @@ async def _settled(life: Life, main: asyncio.Task[Any]) -> None:
         await asyncio.wait([main, watch], return_when=asyncio.FIRST_COMPLETED)
     finally:
         watch.cancel()
-    quiet = 0
-    while not main.done() and quiet < _QUIET_TURNS:
-        await asyncio.wait([main], timeout=_QUIET)
+    quiet, enough = 0, 1 if run.restarts else _QUIET_TURNS
+    while not main.done() and quiet < enough:
+        await asyncio.wait([main], timeout=0 if run.restarts else _QUIET)
         quiet = quiet + 1 if run.idle() else 0
-    if not main.done():
-        run.stopping = "waits for an answer"
-        tasks = [main, *run.turnstile.tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        return
-    if run.stopping == RESTARTING:
-        tasks = [task for task in run.turnstile.tasks if not task.done()]
+    if suspended.is_set():
+        run.stopping = run.stopping or "waits for an answer"
+        tasks = [task for task in (main, *run.turnstile.tasks) if not task.done()]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-    elif main.cancelled() and not run.waiting and not run.cancelling.is_set():
+    elif main.cancelled() and not run.cancelling.is_set():
         raise asyncio.CancelledError
 
 

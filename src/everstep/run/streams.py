@@ -65,7 +65,7 @@ class _Open:
         self.chunks.append(chunk if isinstance(chunk, _IMMUTABLE) else copy.deepcopy(chunk))
 
     def end(self, error: BaseException | None, *, early: bool = False) -> Any:
-        """Record the outcome; the flow that is left to go through, or None where there is nothing to record."""
+        """Record the outcome. What to wait for; None where there is nothing to record."""
         inner = self.inner
         if inner is None:
             return None
@@ -75,9 +75,7 @@ class _Open:
         if not flow.is_outcome(self.run, error, inner):
             flow.cancelled(self.run, self.ask, inner, error, self.loop)
             return None
-        return iter(
-            [(flow.WAIT, flow.failed(self.run, self.ask, inner, error, duration, self.loop, chunks=self.chunks))]
-        )
+        return flow.failed(self.run, self.ask, inner, error, duration, self.loop, chunks=self.chunks)
 
 
 def stream(lane: Lane, step: Step[..., Any], args: Any, kwargs: Any) -> Iterator[Any]:
@@ -112,10 +110,9 @@ def stream(lane: Lane, step: Step[..., Any], args: Any, kwargs: Any) -> Iterator
         raise
 
 
-def _settle(actions: Any) -> None:
-    for what, waiter in actions or ():
-        if what == flow.WAIT and waiter is not None:
-            waiter()
+def _settle(waiter: Any) -> None:
+    if waiter is not None:
+        waiter()
 
 
 async def stream_awaited(lane: Lane, step: Step[..., Any], args: Any, kwargs: Any) -> AsyncIterator[Any]:
@@ -144,16 +141,14 @@ async def stream_awaited(lane: Lane, step: Step[..., Any], args: Any, kwargs: An
     except StopAsyncIteration:
         await _settle_awaited(opened, opened.end(None))
     except GeneratorExit:  # nothing can be awaited here: it is written soon
-        next(iter(opened.end(None, early=True) or ()), None)
+        opened.end(None, early=True)
         raise
     except BaseException as error:
         await _settle_awaited(opened, opened.end(error))
         raise
 
 
-async def _settle_awaited(opened: _Open, actions: Any) -> None:
-    for what, waiter in actions or ():
-        if what == flow.WAIT and waiter is not None:
-            await asyncio.shield(waiter)
-        elif what == flow.DELIVER:
-            await opened.run.turnstile.deliver(waiter)
+async def _settle_awaited(opened: _Open, waiter: Any) -> None:
+    if waiter is not None:
+        await asyncio.shield(waiter)
+    await opened.run.turnstile.deliver(None)

@@ -10,6 +10,8 @@ import ormsgpack
 
 from everstep.codec.blobs import blob_id as blob_id_of
 from everstep.codec.chain import Entry
+from everstep.codec.dictionary import DICTIONARY
+from everstep.codec.frame import SHORT_FORMAT
 from everstep.errors import DamagedError, PrunedError, StepNotFoundError
 from everstep.store import rows
 from everstep.store.base import Keyframe, RunRow
@@ -157,6 +159,8 @@ def inspect(connection: apsw.Connection) -> Iterator[str]:
             yield f"run {run_id or key!r} should have {expected} rows of its own and has {rows_there}"
     for key, rows_there in counted.items():
         yield f"{rows_there} rows belong to run number {key}, which is missing"
+    if rows.ask(connection, "select format, data from dictionary") != [(SHORT_FORMAT, DICTIONARY)]:
+        yield "the copy of the dictionary that short rows are compressed against was changed"
     for blob_id, data in connection.execute("select id, data from blob"):
         if type(data) is not bytes or blob_id_of(data) != blob_id:
             yield f"the stored piece {blob_id!r} was changed"

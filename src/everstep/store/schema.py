@@ -11,6 +11,8 @@ from pathlib import Path
 
 import apsw
 
+from everstep.codec.dictionary import DICTIONARY
+from everstep.codec.frame import SHORT_FORMAT
 from everstep.errors import (
     DamagedError,
     DamageWarning,
@@ -31,6 +33,7 @@ from everstep.store.wal import lost_commits
 
 APPLICATION_ID = 0x65765374  # "evSt": tells a trail from any other SQLite file
 BUSY_SECONDS = 10.0
+_LOG_PAGES = 250  # after which the log is folded into the file: writing over it is cheaper than letting it grow
 _FIXED = (3, 51, 3)
 _BACKPORTS = {(3, 44): 6, (3, 50): 7}
 _NETWORK = re.compile(
@@ -63,6 +66,8 @@ create table blob(id blob primary key, data blob not null) without rowid;
 create table ref(row integer not null, blob blob not null, primary key(row, blob)) without rowid;
 create table fact(name text primary key, value integer not null) without rowid;
 insert into fact values('generation', 0);
+create table dictionary(format integer primary key, data blob not null);
+insert into dictionary values({SHORT_FORMAT}, x'{DICTIONARY.hex()}');
 """
 
 MIGRATIONS = (_V1,)  # one entry lifts the schema by one; never edit one that was released
@@ -78,6 +83,7 @@ def connect(path: str, *, read_only: bool, patience: float = BUSY_SECONDS) -> ap
         return _connect_to_read(path)
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
     connection.set_busy_timeout(int(patience * 1000))
+    connection.wal_autocheckpoint(_LOG_PAGES)
     connection.execute("pragma synchronous = full; pragma secure_delete = on")  # what is let go of is overwritten
     return connection
 
