@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import everstep
-from everstep.cli import checking
+from everstep.store import schema
 from tests.integration.cli_support import data, run, trail_to_see
 from tests.integration.support import environment
 
@@ -72,7 +72,7 @@ class TestDoctor:
         assert "sqlite" in result.stdout, "what is installed is told all the same"
 
     def test_a_trail_on_a_network_is_warned_of(self, seen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(checking.schema, "file_system", lambda folder: "nfs4")
+        monkeypatch.setattr(schema, "file_system", lambda folder: "nfs4")
         assert "network file system (nfs4)" in run("doctor", "--trail", seen).stderr
 
     def test_commits_that_a_damaged_log_hides_are_told(self, tmp_path: Path) -> None:
@@ -132,4 +132,4 @@ class TestCompletion:
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.stderr == ""
-        return {found.partition(",")[2] for found in done.stdout.splitlines()}
+        return {found.partition(",")[2] for found in done.stdout.splitlines() if found}

@@ -56,6 +56,7 @@ def change(path: Path, sql: str) -> None:
         "delete from step where seq = 200",
         "delete from step where seq = 0",
         "delete from run",
+        "update dictionary set data = zeroblob(9)",
     ],
 )
 def test_a_changed_row_is_reported_and_nothing_hangs(path: Path, sql: str) -> None:

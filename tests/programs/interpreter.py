@@ -309,10 +309,14 @@ class Player:
                 return number(str(error))
 
         places = range(len(node.branches))
-        if node.kind == "gather":
-            return await asyncio.gather(*[branch(place) for place in places])
-        if node.kind == "tasks":
-            return await asyncio.gather(*[asyncio.create_task(branch(place)) for place in places])
+        if node.kind in {"gather", "tasks"}:
+            made: list[Any] = [branch(place) for place in places]
+            if node.kind == "tasks":
+                made = [asyncio.create_task(each) for each in made]
+            try:
+                return await asyncio.gather(*made)
+            except Boom as error:  # which of them comes first is a matter of time: the code must not care
+                raise Boom(f"group {number(key[0])}") from error
         if node.kind == "to_thread":
             return await asyncio.gather(*[asyncio.to_thread(job, place) for place in places])
         if node.kind == "executor":

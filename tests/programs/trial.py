@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 
 import everstep
 from everstep.model import Kind, Status
 from everstep.store.base import Store
 from everstep.store.memory import MemoryStore
-from tests.programs.generator import Program, program
+from tests.programs.generator import RACY, Program, program
 from tests.programs.interpreter import Spot, World
 from tests.programs.lives import Mortal, Outcome, live
 
@@ -20,6 +20,15 @@ _MOST_FAILURES = 30
 def trial(family: str, seed: int, store: Store | None = None) -> list[str]:
     """What is wrong with resuming this program; nothing, if all is well."""
     return _Trial(program(family, seed), MemoryStore() if store is None else store).problems()
+
+
+def problems_of(family: str, seeds: Iterable[int], store: Store | None = None) -> list[str]:
+    """What is wrong with resuming these programs, each with the way to see it again."""
+    return [
+        f"{problem}\n(again: python -m tests.programs.trial {family} {seed})"
+        for seed in seeds
+        for problem in trial(family, seed, store)
+    ]
 
 
 class _Trial:
@@ -109,7 +118,7 @@ class _Trial:
             self.found += [] if again is None else [f"never completes: {again}"]
             return None
         whole = self._uninterrupted("healed", set(self.world.healed), Mortal(self.store, None))
-        if whole is not None:
+        if whole is not None and self.code.family != RACY:  # there, more may be set right than made it fail
             self._compare(f"healed at {sorted(self.world.healed)}", again, whole)
         return again
 

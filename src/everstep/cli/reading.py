@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -116,19 +116,22 @@ def steps(run: str, limit: int, cursor: str | None) -> None:
         return
     columns = ["seq", "kind", "status", "step", "lane", "started", "took", "result"]
     here.output.table(
-        [Column(title, right=title in {"seq", "took"}) for title in columns], [_step_row(row) for row in rows]
+        [Column(title, right=title in {"seq", "took"}) for title in columns],
+        [_step_row(row, found.created_at if here.output.person else None) for row in rows],
     )
     _ending(here, "step", len(rows), following, run)
 
 
-def _step_row(row: StepRecord) -> list[Cell | str]:
+def _step_row(row: StepRecord, began: datetime | None) -> list[Cell | str]:
+    """The cells of an entry; for a person, who knows when the run began, with the time since then."""
+    since = None if began is None else (row.started_at - began) / timedelta(milliseconds=1)
     return [
         Cell(str(row.seq), "dim"),
         str(row.kind),
         status_cell(str(row.status)),
         Cell(row.name, "bold"),
         row.lane or "-",
-        stamp(row.started_at),
+        stamp(row.started_at) if since is None else f"+{duration(max(0.0, since))}",
         duration(row.duration_ms or None),
         result_of(row, WIDE),
     ]

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from everstep.cli.output import GAP, Cell, Column
 
-_LEAST = 12  # what a column is not cut below while another is wider
+_LEAST = 12  # what no column is cut below
+_LAST = 24  # what the last one is not cut below while another is wider
 _CHUNK = 500  # lines that are printed at once
 
 
@@ -27,11 +28,9 @@ class Terminal:
         titles = [Cell(column.title, "dim") for column in columns]
         widths = [max(cell_len(line[at].text) for line in [titles, *lines]) for at in range(len(columns))]
         room = self._console.width - len(GAP) * (len(columns) - 1)
+        widths[-1] = max(min(widths[-1], room - sum(widths[:-1])), min(widths[-1], _LAST))
         while sum(widths) > room and max(widths) > _LEAST:
-            widest = widths.index(max(widths))
-            others = sorted(widths)[-2] if len(widths) > 1 else 0
-            excess = sum(widths) - room
-            widths[widest] = max(widths[widest] - excess, min(others - 1, widths[widest] - 1), _LEAST)
+            widths[widths.index(max(widths))] -= 1
         shown = [_line(line, columns, widths) for line in [titles, *lines]]
         for first in range(0, len(shown), _CHUNK):
             self._print(Text("\n").join(shown[first : first + _CHUNK]))

@@ -137,12 +137,12 @@ def duration(milliseconds: float | None) -> str:
 def ago(moment: datetime) -> str:
     """How long ago a moment is: `3 min ago`."""
     seconds = (datetime.now(UTC) - moment).total_seconds()
-    if seconds < 1:
-        return "now" if seconds > -60 else "in the future"
+    if seconds < -60:
+        return "in the future"
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size:
             return f"{int(seconds // size)} {unit} ago"
-    return f"{int(seconds)} s ago"
+    return f"{max(0, int(seconds))} s ago"
 
 
 def stamp(moment: datetime) -> str:

@@ -9,13 +9,20 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec import chain, frame, record
 from everstep.codec.delta import APPEND, SET
 from everstep.codec.record import StepRecord
-from everstep.errors import ConcurrentStepsError, DivergenceError, EverstepError, RunStoppedError
-from everstep.journal import AT, CHAIN, STEPS, Journal, Recorded, unasked
+from everstep.errors import (
+    ConcurrentStepsError,
+    DivergenceError,
+    EverstepError,
+    RunStoppedError,
+    UnknownOutcomeError,
+)
+from everstep.journal import AT, CHAIN, STEPS, UNKNOWN, Journal, Recorded, unasked
 from everstep.model import STATUSES, Kind, Status
 from everstep.run import faults
 from everstep.run.arguments import Inputs
@@ -33,6 +40,7 @@ if TYPE_CHECKING:
 hide(CURRENT, OUTSIDE)  # what a handler of events calls is no step of the run
 
 RESTARTING = "is gone through anew"
+_TOO_LATE = "has given up the step around it, which took too long"
 
 
 class Ask:
@@ -49,7 +57,6 @@ class Ask:
         "recorded",
         "rewritten",
         "scope",
-        "settled",
     )
 
     def __init__(self, lane: Lane, name: str, place: tuple[int, int], inputs: Inputs | None) -> None:
@@ -61,7 +68,6 @@ class Ask:
         self.rewritten = False  # its position is not the one that the order of the rows gives
         self.began = 0.0
         self.scope: Scope | None = None  # of the attempt at work
-        self.settled = False  # its outcome is recorded
         self.entry: chain.Entry | None = None  # its newest row
 
     @property
@@ -97,6 +103,7 @@ class Execution:
         self.closed = False
         self.stopping: str | None = None  # why no further step is taken
         self.divergence: DivergenceError | None = None  # kept: the code may have swallowed the exception
+        self.interrupted: BaseException | None = None  # the program was told to end
         self.reach = faults.Reach()
         self.root = Lane(self, Scope(None, name, 0, 1), "", None)
         self.lock = pen.lock if pen is not None else threading.RLock()
@@ -107,8 +114,10 @@ class Execution:
         self.waiting: list[tuple[str, int]] = []  # pauses and unknown outcomes that suspend a lane: run and seq
         self.children: list[Execution] = []
         self.at_work: set[Scope] = set()
-        self.cancelling = threading.Event()
-        self.on_cancel: Callable[[], object] | None = None
+        self.cancelling = False
+        self._halted = threading.Event()  # nobody sleeps any longer
+        self._overdue = False  # a step was given up, perhaps with a thread still at work in it
+        self.on_halt: Callable[[], object] | None = None
         self.on_suspend: Callable[[], object] | None = None
         self.events = trail.events if trail is not None else None
         self._ended: list[Lane] = []  # lanes whose end goes with the next row
@@ -119,8 +128,8 @@ class Execution:
 
     def ask(self, lane: Lane, name: str, inputs: Inputs | None) -> Ask:
         """The next step of a lane, with what the record has of it. Raises DivergenceError."""
-        if self.stopping is not None or lane.stopped:
-            raise RunStoppedError(self.run_id, name, self.stopping or "waits for an answer")
+        if self.stopping is not None or lane.stopped or self._overdue:
+            self._check_stopped(lane, name)
         if lane.unordered:
             with self.lock:
                 return self._ask_unordered(lane, name, inputs)
@@ -148,6 +157,16 @@ class Execution:
         if lane.track is not None:
             ask.recorded = lane.track.take(name, ask.digest)
         return ask
+
+    def _check_stopped(self, lane: Lane, name: str) -> None:
+        late = lane.scope.is_over()
+        if late or lane.stopped or self.stopping is not None:
+            lane.scope.refuse()
+            raise RunStoppedError(self.run_id, name, _TOO_LATE if late else self.stopping or "waits for an answer")
+
+    def _check_over(self, ask: Ask) -> None:
+        if ask.lane.scope.is_over():
+            raise RunStoppedError(self.run_id, ask.name, _TOO_LATE)
 
     def diverged(self, error: DivergenceError, ask: Ask | None = None) -> DivergenceError:
         """Note that the code and the record part here; say what differs, where it can be told."""
@@ -241,6 +260,8 @@ class Execution:
             return self._count, None
         with self.lock:
             lane = ask.lane
+            if self._overdue:
+                self._check_over(ask)
             parent = self.begun(lane.scope)
             self._write_lane_ends()
             about = self._about(ask)
@@ -275,6 +296,8 @@ class Execution:
             ops += [[SET, name, given] for name, given in scope.ops.items()]
         inputs = ask.inputs
         with self.lock:
+            if self._overdue:
+                self._check_over(ask)
             outer = lane.scope
             parent = outer.id if outer.start is None else self.begun(outer)
             if self._ended:
@@ -324,8 +347,11 @@ class Execution:
 
     def failed_row(self, error: BaseException, inner: Lane) -> dict[str, Any]:
         """What a failed row says beside the error: the steps inside that it came from."""
-        found = faults.chain(error, inner.scope)
-        return {"metadata": {CHAIN: found}} if found else {}
+        found, recorded = faults.chain(error, inner.scope), inner.scope.ask.recorded
+        about: dict[str, Any] = {CHAIN: found} if found else {}
+        if isinstance(error, UnknownOutcomeError) and recorded is not None and recorded.intent:
+            about[UNKNOWN] = True
+        return {"metadata": about} if about else {}
 
     # Lanes.
 
@@ -388,6 +414,8 @@ class Execution:
 
     def idle(self) -> bool:
         """Whether no step is at work, but for those that wait with a suspended lane."""
+        if self.cancelling or self.interrupted is not None:
+            return not self.busy()
         held: set[Scope] = set()
         at_work = self.at_work.copy()  # threads go on meanwhile
         for lane in self._suspended.copy():
@@ -398,15 +426,44 @@ class Execution:
                 scope = scope.place.scope
         return at_work <= held and self.turnstile.idle()
 
+    def busy(self) -> bool:
+        """Whether a step is at work whose outcome is still to be kept, though no further one is taken."""
+        if self.pen is not None and self.pen.failure is not None:
+            return False
+        leaves = (scope for scope in self.at_work.copy() if not (scope.lanes or scope.child or scope.waits))
+        return any(not scope.is_over() for scope in leaves) or any(not child.closed for child in self.children.copy())
+
     def cancel(self) -> None:
         """Take no further step. Outcomes of those at work are still recorded."""
         if self.stopping is None:
-            self.stopping = "was cancelled"
-            self.cancelling.set()
-            for child in self.children:
+            self.stopping, self.cancelling = "was cancelled", True
+            for child in self.children.copy():
                 child.cancel()
-            if self.on_cancel is not None:
-                self.on_cancel()
+            self.halt()
+
+    def interrupt(self, error: BaseException) -> None:
+        """Take no further step, because of this. The run has not ended: it is left for another to continue."""
+        if not self.closed:
+            self.interrupted = self.interrupted or error
+            self.stopping = self.stopping or "was interrupted"
+            for child in self.children.copy():
+                child.interrupt(error)
+
+    def halt(self) -> None:
+        """Wake whoever sleeps in a run that takes no further step. Not for handlers of signals: it takes locks."""
+        self._halted.set()
+        for child in self.children.copy():
+            child.halt()
+        if self.on_halt is not None and not self.closed:
+            with suppress(RuntimeError):  # its loop was closed
+                self.on_halt()
+
+    def give_up(self, scope: Scope) -> None:
+        """Take no step that belongs to this one any more: it took too long, and its outcome is known."""
+        scope.over = self._overdue = True
+        for child in self.children.copy():
+            if child.root.up is not None and child.root.up.scope.is_over():
+                child.interrupt(asyncio.CancelledError())
 
     def lose(self, error: EverstepError) -> None:
         """Another process has taken the run: nothing more can be written."""
@@ -416,7 +473,7 @@ class Execution:
 
     def sleep(self, seconds: float) -> None:
         """Sleep, unless the run is cancelled meanwhile."""
-        if self.cancelling.wait(seconds):
+        if self._halted.wait(seconds):
             raise RunStoppedError(self.run_id, "sleep", self.stopping or "was cancelled")
 
     # Without a store.

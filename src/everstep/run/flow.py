@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec import record
 from everstep.errors import (
+    EverstepError,
     JournalError,
     MutatedArgumentError,
     RecordedError,
+    RunCancelledError,
     RunStoppedError,
     StepTimeoutError,
     UnknownOutcomeError,
@@ -54,15 +57,20 @@ def step_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.A
     ask = run.ask(lane, step.name, inputs_of(run, step, args, kwargs))
     recorded = ask.recorded
     if recorded is not None:
+        if recorded.cancelled is not None:
+            yield FOREVER, None
         if recorded.outcome is not None and not is_open(recorded):
-            if recorded.cancelled:
-                yield FOREVER, None
             if loop is not None:
                 yield DELIVER, recorded.outcome.seq
             return run.serve(ask)
         if recorded.intent and step.external:
             yield from _unknown(run, ask, step)
-    return (yield from _attempts(run, ask, step, loop))
+    try:
+        return (yield from _attempts(run, ask, step, loop))
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            broken_off(run, ask, error, loop)
+        raise
 
 
 def is_open(recorded: Recorded) -> bool:
@@ -72,15 +80,15 @@ def is_open(recorded: Recorded) -> bool:
 
 def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEventLoop | None) -> Flow:
     """Call the function until it succeeds, or its policy is exhausted."""
-    failed_before = 0 if ask.recorded is None else ask.recorded.attempt
-    fresh = ask.recorded is not None and ask.recorded.reopened
-    limit = step.retry.attempts + (failed_before if fresh else 0)
-    for attempt in count(failed_before + 1):
+    recorded = ask.recorded
+    reopened = None if recorded is None else recorded.reopened  # then the attempts before that count no more
+    limit = step.retry.attempts + (reopened or 0)
+    for attempt in count(1 if recorded is None else recorded.attempt + 1):
         inner = run.enter(ask, attempt)
-        if step.external and run.pen is not None and inner.scope.start is not None:
-            yield WAIT, announce(run, ask, inner, loop)
         duration = None
         try:
+            if step.external and run.pen is not None and (inner.scope.start is not None or reopened is not None):
+                yield WAIT, announce(run, ask, inner, loop)
             value = yield CALL, inner
             duration = run.leave(ask)
             if ask.recorded is not None and ask.recorded.outcome is not None:  # it was open: its outcome is known
@@ -91,7 +99,7 @@ def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEve
         except BaseException as error:
             duration = run.leave(ask) if duration is None else duration
             if not is_outcome(run, error, inner):
-                not_an_outcome(run, ask, inner, error, loop)
+                not_an_outcome(run, ask, error)
                 raise
             if attempt >= limit or not step.retry.applies(error):
                 yield from settled(run, failed(run, ask, inner, error, duration, loop), loop)
@@ -112,11 +120,12 @@ def settled(run: Execution, waiter: Waiter, loop: asyncio.AbstractEventLoop | No
         yield DELIVER, None
 
 
-def not_an_outcome(run: Execution, ask: Ask, inner: Lane, error: BaseException, loop: Any) -> None:
+def not_an_outcome(run: Execution, ask: Ask, error: BaseException) -> None:
     """Note that a step was left without an outcome. Raises what kept it from being recorded, if that is why."""
-    cancelled(run, ask, inner, error, loop)
-    if isinstance(error, Exception) and run.pen is not None and run.pen.failure is not None:
-        raise run.pen.failure from error  # nothing is delivered that could not be recorded
+    if isinstance(error, Exception):
+        ask.lane.scope.refuse()
+        if run.pen is not None and run.pen.failure is not None:
+            raise run.pen.failure from error  # nothing is delivered that could not be recorded
 
 
 def inputs_of(run: Execution, step: AnyStep, args: Any, kwargs: Any) -> Inputs | None:
@@ -140,6 +149,8 @@ def completed(
 ) -> Waiter:
     """Record what a step gave. What to wait for, before it is delivered."""
     scope = inner.scope
+    if scope.refused:  # its code went on without a step that it needs
+        raise RunStoppedError(run.run_id, step.name, run.stopping or "waits for an answer")
     if ask.inputs is not None and not ask.inputs.fixed and run.trail is not None:
         changed = ask.inputs.changed(run.trail.gate)
         if changed is not None:
@@ -156,7 +167,6 @@ def completed(
     if scope.at_work and scope.lanes:
         flags |= record.OPEN
     waiter = run.put_outcome(ask, step, scope, value, duration, flags, loop)
-    ask.settled = True
     if run.events:
         run.tell("step_completed", ask.entry)
     return waiter
@@ -164,7 +174,9 @@ def completed(
 
 def is_outcome(run: Execution, error: BaseException, inner: Lane) -> bool:
     """Whether a step ended with this. Else the run is being stopped, or cannot go on, and the step has no outcome."""
-    if not isinstance(error, Exception) or (run.stopping is not None and inner.scope.lanes):
+    if not isinstance(error, Exception) or inner.scope.refused:
+        return False
+    if run.stopping is not None and (inner.scope.lanes or isinstance(error, RunCancelledError)):
         return False
     if run.pen is not None and run.pen.failure is not None:
         return False
@@ -185,7 +197,7 @@ def failed(
     """Record a failure, of one attempt or of the step. What to wait for."""
     scope = inner.scope
     if isinstance(error, StepTimeoutError):
-        inner.stopped = True  # what is left of it goes on in a thread that cannot be ended
+        run.give_up(scope)  # what is left of it goes on in a thread that cannot be ended
     seq, waiter = run.put(
         ask, loop, whole=scope.id is None, kind=kind, status=Status.FAILED, error=error, duration_ms=duration,
         output=chunks, child_run_id=scope.child,
@@ -200,22 +212,27 @@ def failed(
     return waiter
 
 
-def cancelled(run: Execution, ask: Ask, inner: Lane, error: BaseException, loop: Any) -> None:
-    """Record that a step was cancelled while the run goes on. Nobody can wait for that here."""
-    if isinstance(error, asyncio.CancelledError) and run.stopping is None and run.pen is not None and not ask.settled:
-        scope = inner.scope
-        run.put(
-            ask, loop, whole=scope.id is None, kind=Kind.CANCELLED, status=Status.CANCELLED, attempt=scope.attempt,
-            id=scope.id,
-        )  # fmt: skip
+def broken_off(run: Execution, ask: Ask, error: BaseException, loop: Any) -> None:
+    """Note that the code did not get a step's outcome: the step was cancelled, or the program was told to end."""
+    scope = ask.scope
+    if isinstance(error, asyncio.CancelledError):
+        if scope is not None and loop is not None and run.stopping is None and run.pen is not None:
+            with suppress(EverstepError):  # what is wrong is told by the next row; and nobody can wait for this one
+                run.put(
+                    ask, loop, whole=scope.id is None and ask.entry is None, kind=Kind.CANCELLED,
+                    status=Status.CANCELLED, attempt=scope.attempt, id=scope.id,
+                )  # fmt: skip
+    elif not isinstance(error, Suspended | GeneratorExit):
+        run.interrupt(error)
 
 
 def announce(run: Execution, ask: Ask, inner: Lane, loop: Any) -> Any:
     """Record that an external effect is about to happen. What to wait for, whatever the run's durability."""
     inner.scope.start = None
     inner.scope.id, waiter = run.put(
-        ask, loop, now=True, kind=Kind.INTENT, status=Status.ACTIVE, attempt=inner.scope.attempt, external=True
-    )
+        ask, loop, now=True, kind=Kind.INTENT, status=Status.ACTIVE, attempt=inner.scope.attempt, external=True,
+        id=inner.scope.id,
+    )  # fmt: skip
     return waiter
 
 

@@ -32,7 +32,10 @@ _lock = threading.Lock()
 class Scope:
     """One attempt at a step, or the run itself: what lanes are counted in."""
 
-    __slots__ = ("ask", "at_work", "attempt", "child", "id", "index", "lanes", "name", "ops", "place", "start")
+    __slots__ = (
+        "ask", "at_work", "attempt", "child", "id", "index", "lanes", "name", "ops", "over", "place", "refused", "start",
+        "waits",
+    )  # fmt: skip
 
     def __init__(self, place: Lane | None, name: str, index: int, attempt: int) -> None:
         self.place = place  # the lane that the step stands in; None for the run
@@ -46,6 +49,19 @@ class Scope:
         self.lanes: dict[str, Lane] = {}  # that asked for a step, by path
         self.at_work = 0  # spawned lanes that have not ended
         self.child: str | None = None  # the run that the step is
+        self.over = False  # it took too long, and was given up
+        self.refused = False  # a step in it was: what its code makes of that is no outcome
+        self.waits = False  # for time to pass, and does nothing else
+
+    def is_over(self) -> bool:
+        """Whether it, or a step around it, was given up."""
+        return self.over or (self.place is not None and self.place.scope.is_over())
+
+    def refuse(self) -> None:
+        """Note that a step in here was not taken: neither this one nor those around it can complete."""
+        self.refused = True
+        if self.place is not None and not self.over:
+            self.place.scope.refuse()
 
     def key(self) -> str:
         """The place of the step in the program, whatever the attempt: the same after every crash and retry."""

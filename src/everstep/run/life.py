@@ -196,14 +196,17 @@ class Life:
         run = self.run
         if run.divergence is not None:
             raise run.divergence from (None if error is run.divergence else error)
-        if run.waiting and (error is None or came_of_stopping(error)):
+        if run.interrupted is not None:  # whatever the code made of it
+            raise run.interrupted
+        failure = None if run.pen is None else run.pen.failure
+        if failure is not None:
+            raise failure from (None if error is failure else error)
+        if run.waiting and (error is None or self._is_stopped_by(error)):
             yield self._paused(loop)
             return
-        if run.pen is not None and run.pen.failure is not None:
-            raise error or run.pen.failure
         if isinstance(error, DivergenceError):
             raise error
-        if run.cancelling.is_set():
+        if run.cancelling:
             self._ended(Status.CANCELLED, None, RunCancelledError(run.run_id))
         elif error is None:
             run.check_left(run.root.scope)
@@ -217,6 +220,9 @@ class Life:
             yield self._write_end(loop)
         self.left_open = False
 
+    def _is_stopped_by(self, error: BaseException) -> bool:
+        return came_of_stopping(error) and not faults.chain(error, self.run.root.scope)
+
     def _ended(self, status: Status, value: Any, error: BaseException | None) -> None:
         self._status, self._value, self._error = status, value, error
         self.run.stopping = f"has {status}" if status is not Status.CANCELLED else "was cancelled"
@@ -224,10 +230,13 @@ class Life:
     def _write_end(self, loop: asyncio.AbstractEventLoop | None) -> Waiter:
         error = self._error
         found = [] if error is None else faults.chain(error, self.run.root.scope)
-        return self._write(
+        waiter = self._write(
             "end", loop, run_status=self._status, kind=Kind.END, status=self._status, output=self._value, error=error,
             metadata={CHAIN: found} if found else None,
         )  # fmt: skip
+        if self.run.pen is not None:  # no row of a task or thread that is left over comes after it
+            self.run.pen.close(self.run.stopping)
+        return waiter
 
     def _paused(self, loop: asyncio.AbstractEventLoop | None) -> Waiter:
         """Nothing is left to do until somebody answers."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from everstep.codec.chain import Entry
-from everstep.errors import EverstepError
+from everstep.errors import EverstepError, RunStoppedError
 from everstep.store.base import Append, Keyframe
 from everstep.trail.scribe import Scribe
 
@@ -64,6 +64,10 @@ class Pen:
             self._hand_over(joined(drafted[:_CHUNK]), None, background=True)
             drafted = drafted[_CHUNK:]
         return self._hand_over(joined(drafted), loop, background=background)
+
+    def close(self, why: str | None) -> None:
+        """Take no further rows."""
+        self.failure = self.failure or RunStoppedError(self.scribe.claim.run_id, "a step", why or "has ended")
 
     def flush(self) -> None:
         """Have everything written that was drafted so far."""

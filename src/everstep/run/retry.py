@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from everstep.errors import JournalError
+from everstep.errors import JournalError, RecordedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Retry:
 
     def applies(self, error: BaseException) -> bool:
         """Whether this failure is worth another attempt."""
-        return isinstance(error, self.on) and not isinstance(error, JournalError)
+        return isinstance(error, self.on) and (not isinstance(error, JournalError) or isinstance(error, RecordedError))
 
     def delay(self, attempt: int) -> float:
         """Seconds to wait after the given attempt failed."""

@@ -84,6 +84,8 @@ class Runner(_Runs):
         """
         self.settle(id, answer)
         life = self.life(workflow)
+        if workflow.is_async and asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises where there is none
+            raise RuntimeError(f"an event loop runs here, which {workflow!r} needs: await AsyncRunner.run instead")
         done = life.begin(id, args, kwargs, tags=tags)
         return done or go_through(life, error_handling)
 
@@ -104,6 +106,10 @@ def go_through(life: Life, error_handling: ErrorHandling = "raise") -> RunResult
             value, error = _called(life)
         if life.run.waiting:
             _let_others_finish(life.run)
+        elif error is not None:
+            _keep_what_is_at_work(life.run)
+            while life.run.busy():
+                time.sleep(_QUIET)
         for waiter in life.end(value, error, None):
             if callable(waiter):
                 waiter()
@@ -116,7 +122,7 @@ def _called(life: Life) -> tuple[Any, BaseException | None]:
     """What the function returned, and what it raised."""
     token = CURRENT.set(life.run.root)
     try:
-        with _terminable():
+        with _terminable(life.run):
             return life.workflow.function(*life.args, **life.kwargs), None
     except (Exception, Suspended) as raised:  # noqa: BLE001 - whatever the code raises is recorded, then raised
         return None, raised
@@ -132,21 +138,61 @@ def _let_others_finish(run: Execution) -> None:
         quiet = quiet + 1 if run.idle() else 0
 
 
+def _keep_what_is_at_work(run: Execution) -> None:
+    """Take no further step in a run that failed. What its other tasks and threads have at work is still recorded."""
+    run.stopping = run.stopping or "has failed"
+    for child in run.children:
+        child.interrupt(asyncio.CancelledError())
+        child.halt()
+
+
 @contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM end the run as Ctrl-C does, so that what it did is kept and it is given up, not left."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
+def _terminable(run: Execution) -> Iterator[None]:
+    """Let SIGTERM end the run as Ctrl-C does: what it did is kept, no further step is taken, and it is given up."""
 
     def leave(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+        error = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+        run.interrupt(error)
+        raise error
 
-    signal.signal(signal.SIGTERM, leave)
+    taken = [number for number in _ENDING if _is_free(number)]
+    before = {number: signal.signal(number, leave) for number in taken}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_ENDING = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+
+
+def _is_free(number: signal.Signals) -> bool:
+    """Whether nobody but Python itself would hear of the signal, and we may."""
+    return threading.current_thread() is threading.main_thread() and signal.getsignal(number) is _ENDING[number]
+
+
+@contextlib.contextmanager
+def _terminable_task(run: Execution, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """`_terminable` for an event loop, which hears of Ctrl-C by itself: this task is cancelled, then the exit is told."""
+    task, given_up = asyncio.current_task(), SystemExit(128 + signal.SIGTERM)
+    if task is None or not _is_free(signal.SIGTERM):
+        yield
+        return
+
+    def leave() -> None:
+        run.interrupt(given_up)
+        task.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, leave)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if run.interrupted is given_up:
+            raise given_up from None
+        raise
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
 
 
 class AsyncRunner(_Runs):
@@ -173,7 +219,7 @@ class AsyncRunner(_Runs):
         if done is not None:
             return done
         if not workflow.is_async:
-            return await asyncio.to_thread(go_through, life, error_handling)
+            return await _in_a_thread(life, error_handling)
         return await go_through_awaited(life, error_handling)
 
     async def resume(self, workflow: Workflow[..., Any], run_id: str) -> RunResult[Any]:
@@ -200,12 +246,25 @@ async def _off_the_loop(life: Life, begin: Callable[[], RunResult[Any] | None]) 
         raise
 
 
+async def _in_a_thread(life: Life, error_handling: ErrorHandling) -> RunResult[Any]:
+    """Run a plain function off the loop. If nobody waits for it any more, the step at work is its last."""
+    work = asyncio.ensure_future(asyncio.to_thread(go_through, life, error_handling))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError as error:
+        life.run.interrupt(error)
+        life.run.halt()
+        await asyncio.wait([work])
+        raise
+
+
 async def go_through_awaited(life: Life, error_handling: ErrorHandling = "raise") -> RunResult[Any]:
     """Run the function of a run that has begun, on this event loop."""
     loop = asyncio.get_running_loop()
     enter_loop(loop)
     try:
-        value, error = await _awaited(life, loop)
+        with _terminable_task(life.run, loop):
+            value, error = await _awaited(life, loop)
         while await asyncio.to_thread(life.again) if life.run.restarts else False:
             value, error = await _awaited(life, loop)
         for waiter in life.end(value, error, loop):
@@ -222,18 +281,22 @@ async def go_through_awaited(life: Life, error_handling: ErrorHandling = "raise"
 
 async def _awaited(life: Life, loop: asyncio.AbstractEventLoop) -> tuple[Any, BaseException | None]:
     """What the function returned, and what it raised."""
-    life.run.turnstile.loop = loop
+    run = life.run
+    run.turnstile.loop = loop
     main = loop.create_task(_main(life), context=_without_run())
-    life.run.on_cancel = lambda: loop.call_soon_threadsafe(main.cancel)
     try:
         await _settled(life, main)
-    finally:
-        if not main.done():
-            main.cancel()
-            await asyncio.wait([main])
+    except asyncio.CancelledError as error:
+        run.interrupt(error)
+        await _cancelled(main, *run.turnstile.tasks)
+        raise
     error = None if main.cancelled() else main.exception()
     if error is not None and not isinstance(error, Exception | Suspended):
         raise error  # the run was interrupted, and has not ended
+    if error is not None and not run.waiting:
+        _keep_what_is_at_work(run)
+        while run.busy():
+            await asyncio.sleep(_QUIET)
     return (None, error) if main.cancelled() or error is not None else (main.result(), None)
 
 
@@ -259,9 +322,9 @@ async def _main(life: Life) -> Any:
 async def _settled(life: Life, main: asyncio.Task[Any]) -> None:
     """Wait until the function has ended, or until nothing moves any more because a lane waits for an answer."""
     run, loop = life.run, asyncio.get_running_loop()
-    suspended = asyncio.Event()
-    run.on_suspend = lambda: loop.call_soon_threadsafe(suspended.set)
-    watch = loop.create_task(suspended.wait(), context=contextvars.Context())
+    stopped = asyncio.Event()
+    run.on_suspend = run.on_halt = lambda: loop.call_soon_threadsafe(stopped.set)
+    watch = loop.create_task(stopped.wait(), context=contextvars.Context())
     try:
         await asyncio.wait([main, watch], return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -270,15 +333,23 @@ async def _settled(life: Life, main: asyncio.Task[Any]) -> None:
     while not main.done() and quiet < enough:
         await asyncio.wait([main], timeout=0 if run.restarts else _QUIET)
         quiet = quiet + 1 if run.idle() else 0
-    if suspended.is_set():
+    if stopped.is_set():
         run.stopping = run.stopping or "waits for an answer"
-        tasks = [task for task in (main, *run.turnstile.tasks) if not task.done()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-    elif main.cancelled() and not run.cancelling.is_set():
+        await _cancelled(main, *run.turnstile.tasks)
+    elif main.cancelled():
         raise asyncio.CancelledError
+
+
+async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks, and wait until they have ended."""
+    left = [task for task in tasks if not task.done()]
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left)
+    for task in left:
+        if not task.cancelled():
+            task.exception()  # that nobody wants to know: what is told is why they were cancelled
 
 
 _AS_CHILD = partial(child_step, go_through, go_through_awaited)

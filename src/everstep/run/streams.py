@@ -54,6 +54,7 @@ class _Open:
             known.id = None  # cut off in the middle: its chunks are gone, it begins again
         inner = self.inner = self.run.enter(self.ask, 1 if known is None else known.attempt + 1)
         self.ask.lane.busy = None  # the consumer's code goes on between the chunks
+        inner.scope.waits = True  # until the consumer wants more
         if self.run.pen is not None:
             with self.run.lock:
                 self.run.begun(inner.scope)
@@ -70,10 +71,13 @@ class _Open:
         if inner is None:
             return None
         duration = self.run.leave(self.ask)
+        if early and self.run.stopping is not None:
+            return None  # it was not the code that had enough of it
         if error is None:
             return flow.completed(self.run, self.ask, self.step, inner, self.chunks, duration, self.loop, partial=early)
         if not flow.is_outcome(self.run, error, inner):
-            flow.cancelled(self.run, self.ask, inner, error, self.loop)
+            if not isinstance(error, Exception):
+                flow.broken_off(self.run, self.ask, error, self.loop)
             return None
         return flow.failed(self.run, self.ask, inner, error, duration, self.loop, chunks=self.chunks)
 
@@ -118,6 +122,8 @@ def _settle(waiter: Any) -> None:
 async def stream_awaited(lane: Lane, step: Step[..., Any], args: Any, kwargs: Any) -> AsyncIterator[Any]:
     """`stream` for async generators."""
     opened = _Open(lane, step, args, kwargs, known_loop(step.name))
+    if opened.ask.recorded is not None and opened.ask.recorded.cancelled is not None:
+        await asyncio.get_running_loop().create_future()  # until it is cancelled again
     recorded = opened.recorded()
     if recorded is not None:
         await lane.run.turnstile.deliver(opened.ask.recorded.outcome.seq)  # type: ignore[union-attr] # it has one

@@ -14,7 +14,7 @@ from everstep.errors import JournalError, PauseExpiredError
 from everstep.model import Kind, Status
 from everstep.run.arguments import Inputs
 from everstep.run.driving import drive, drive_awaited, known_loop
-from everstep.run.flow import DELIVER, SLEEP, SUSPEND, WAIT, Flow, failed
+from everstep.run.flow import DELIVER, FOREVER, SLEEP, SUSPEND, WAIT, Flow, broken_off, failed
 from everstep.run.lanes import CURRENT, Lane, here
 from everstep.trail.asking import expired, question
 
@@ -124,12 +124,15 @@ def _sleep_flow(lane: Lane, seconds: float, loop: asyncio.AbstractEventLoop | No
     inputs = None if run.trail is None else Inputs(run.trail.gate, "sleep", {"seconds": seconds})
     ask = run.ask(lane, "sleep", inputs)
     recorded = ask.recorded
+    if recorded is not None and recorded.cancelled is not None:
+        yield FOREVER, None
     if recorded is not None and recorded.outcome is not None:
         if loop is not None:
             yield DELIVER, recorded.outcome.seq
         return run.serve(ask)
     left = seconds
     inner = run.enter(ask, 1)
+    inner.scope.waits = True
     if run.pen is not None and run.trail is not None:
         if recorded is not None:
             began = run.trail.step(run.run_id, recorded.seq, view=True).started_at
@@ -141,6 +144,10 @@ def _sleep_flow(lane: Lane, seconds: float, loop: asyncio.AbstractEventLoop | No
             yield WAIT, waiter
     try:
         yield SLEEP, left
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            broken_off(run, ask, error, loop)
+        raise
     finally:
         duration = run.leave(ask)
     _, waiter = run.put(

@@ -1,0 +1,55 @@
+"""Random programs are crashed and resumed, and must not tell the difference. A failure says how to see it again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from everstep.run import turnstile
+from everstep.store.sqlite import SqliteStore
+from tests.programs.generator import ASYNC, COMPLETED, FAMILIES, RACY, SYNC, program
+from tests.programs.lives import PATIENCE
+from tests.programs.trial import problems_of
+
+BLOCK = 25
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that has not changed asks for everything: who waits for an outcome's turn must never wait in vain."""
+    monkeypatch.setattr(turnstile, "_PATIENCE", 2 * PATIENCE)
+
+
+def blocks(numbers: dict[str, int], first: int = 0) -> list[tuple[str, int]]:
+    """Which seeds to try, a block at a time: the tests of a machine with several cores share them."""
+    return [(family, start) for family, count in numbers.items() for start in range(first, first + count, BLOCK)]
+
+
+@pytest.mark.parametrize(("family", "start"), blocks({SYNC: 150, ASYNC: 250, COMPLETED: 100, RACY: 50}))
+def test_a_run_that_crashes_and_is_resumed_ends_as_if_it_had_not(family: str, start: int) -> None:
+    """Nothing known is executed again, at any depth, after two crashes and a failure (promise 2)."""
+    assert problems_of(family, range(start, start + BLOCK)) == []
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(
+    ("family", "start"), blocks({SYNC: 1500, ASYNC: 2500, COMPLETED: 1000, RACY: 500}, first=10_000)
+)
+def test_many_runs_that_crash_and_are_resumed_end_as_if_they_had_not(family: str, start: int) -> None:
+    """As above, ten times as often (promise 2)."""
+    assert problems_of(family, range(start, start + BLOCK)) == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_run_in_sqlite_that_crashes_ends_as_if_it_had_not(family: str, tmp_path: Path) -> None:
+    """The same on a disk (promise 2)."""
+    store = SqliteStore(str(tmp_path / "trail.db"))
+    try:
+        assert problems_of(family, range(500, 508), store) == []
+    finally:
+        store.close()
+
+
+def test_a_seed_makes_the_same_program_every_time() -> None:
+    assert [program(family, 7) for family in FAMILIES] == [program(family, 7) for family in FAMILIES]
