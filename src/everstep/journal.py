@@ -40,7 +40,9 @@ STEPS = "steps"  # of a lane that ended: how many it had
 class Recorded:
     """A step as the record has it."""
 
-    __slots__ = ("attempt", "cancelled", "digest", "id", "index", "intent", "name", "outcome", "reopened", "seq")
+    __slots__ = (
+        "attempt", "cancelled", "digest", "id", "index", "intent", "loose", "name", "outcome", "reopened", "seq"
+    )  # fmt: skip
 
     def __init__(self, seq: int, name: str, index: int, digest: bytes | None) -> None:
         self.seq = seq  # of its first row
@@ -51,7 +53,10 @@ class Recorded:
         self.attempt = 0  # how many attempts have failed
         self.outcome: Entry | None = None
         self.intent = False  # an external effect was announced
-        self.cancelled: int | None = None  # the row that says so; the outcome, if there is one, came too late for the code
+        self.loose = False  # if it is not asked for again, it is superseded
+        self.cancelled: int | None = (
+            None  # the row that says so; the outcome, if there is one, came too late for the code
+        )
         self.reopened: int | None = None  # the run failed because of it, after so many attempts, and was taken up again
 
 
@@ -310,6 +315,15 @@ class Journal:
             for step in self._visible()
             if step.outcome is not None and step.cancelled is None and flags_of(step.outcome) & record.AWAITED
         )
+
+    def inside(self, scope: int) -> Iterator[tuple[int, Recorded]]:
+        """Every step with an outcome inside a step, at any depth, and the step it stands in."""
+        for track in self.scopes.get(scope, {}).values():
+            for step in track.steps:
+                if step.outcome is not None:
+                    yield scope, step
+                if step.id is not None:
+                    yield from self.inside(step.id)
 
     def waiting(self) -> list[Recorded]:
         """The pauses, and the announced effects, that have no outcome."""

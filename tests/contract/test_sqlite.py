@@ -35,3 +35,9 @@ class TestSqliteStore(RetentionContract):
 
         assert [type(one) for one in asyncio.run(work())] == [bool, bool, OverflowError, bool]
         assert [len(history(store, f"run {n}")) for n in range(4)] == [3, 3, 1, 3]
+
+    def test_the_log_is_folded_into_the_file_before_it_gets_long(self, store: Store) -> None:
+        writer = begin(store, "r", rows=1)
+        for _ in range(600):  # two pages of log each, at least
+            writer.write()
+        assert Path(store.where + "-wal").stat().st_size < 300 * 4120

@@ -40,12 +40,16 @@ def trail_to_see(path: Path) -> Path:
         done.finish("a report")
         with trail.fork("done", 6, id="other", set={"topic": "fission"}) as other:
             other.step("write", output="text", output_to="report")
-        with suppress(ValueError), trail.record("broken", workflow="research", tags={"user": "bob"}) as broken:
+        begun = {"code": "as a runner notes it"}
+        with (
+            suppress(ValueError),
+            trail.record("broken", workflow="research", tags={"user": "bob"}, metadata=begun) as broken,
+        ):
             broken.step("fetch", output=1)
             error = ValueError("no such page")
             broken.step("parse", error=error)
             raise error
-        left = trail.record("left", workflow="chat")
+        left = trail.record("left", workflow="chat", metadata=begun)
         left.step("charge", kind=Kind.INTENT, external=True)
         left.step("ask", kind=Kind.PAUSE, status="paused", pause={"prompt": "Send it?", "options": ["yes", "no"]})
         left.release()

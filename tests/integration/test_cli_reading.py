@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,14 @@ class TestRuns:
         result = run("runs", "--trail", tmp_path / "empty.db")
         assert (result.exit_code, result.stderr) == (0, "no run there.\n")
 
+    def test_a_run_whose_lease_is_over_is_interrupted(self, tmp_path: Path) -> None:
+        with everstep.open(tmp_path / "trail.db") as trail:
+            trail.record("held")
+            trail.record("lost", lease=0.001)
+            time.sleep(0.01)
+            found = {one["id"]: one["interrupted"] for one in data("runs", "--trail", trail.store.where)["runs"]}
+        assert found == {"held": False, "lost": True}
+
     @pytest.mark.parametrize("words", [["--tag", "user"], ["--limit", "0"], ["--cursor", "x"], ["--status", "odd"]])
     def test_a_wrong_choice_is_a_usage_error(self, seen: Path, words: list[str]) -> None:
         result = run("runs", *words)
@@ -112,6 +122,25 @@ class TestShow:
     )
     def test_it_ends_with_the_command_worth_typing(self, seen: Path, run_id: str, nexts: list[str]) -> None:
         assert run("show", run_id).stderr.splitlines() == [f"next: {line}" for line in nexts]
+
+    def test_what_was_recorded_by_hand_is_not_to_be_resumed(self, tmp_path: Path) -> None:
+        with everstep.open(tmp_path / "trail.db") as trail:
+            trail.record("open").release()
+            with suppress(ValueError), trail.record("bad"):
+                raise ValueError("no")
+        where = ["--trail", trail.store.where]
+        assert run("show", "open", *where).stderr.startswith("next: everstep state open")
+        assert run("show", "bad", *where).stderr == ""
+
+    def test_each_of_several_questions_has_its_command(self, tmp_path: Path) -> None:
+        @everstep.workflow
+        async def both() -> None:
+            await asyncio.gather(everstep.pause("First?"), everstep.pause("Second?"))
+
+        with everstep.open(tmp_path / "trail.db") as trail:
+            asyncio.run(everstep.AsyncRunner(trail).run(both, id="r"))
+        said = run("show", "r", "--trail", trail.store.where).stderr.splitlines()
+        assert [line.split("VALUE")[1].split(" --trail")[0] for line in said] == [" --pause 1", " --pause 2"]
 
     def test_the_next_command_works_where_the_trail_was_named(self, seen: Path) -> None:
         said = run("show", "done", "--trail", seen).stderr

@@ -21,6 +21,8 @@ from tests.programs.generator import Node, Program
 
 Spot = tuple[int, ...]  # where in the program, and in which turn of its loops
 Key = tuple[Spot, tuple[int, ...]]  # with the attempts of the steps around it
+Given = int | None
+Answer = tuple[int, int, tuple[str, int, Given]]
 
 
 def number(*parts: object) -> int:
@@ -53,14 +55,17 @@ class World:
         self._life = set()
         self._is_dead = is_dead
 
-    def execute(self, node: Node, key: Key) -> list[int]:
-        """Execute a leaf: its answer, and the number that its row will be known by."""
+    def ask(self, node: Node, key: Key) -> None:
+        """The code asks for a step."""
+
+    def execute(self, node: Node, key: Key, given: Given) -> Answer:
+        """Execute a leaf: its answer, the number that its row will be known by, and what it was asked."""
         self._note(node, key)
         if node.fails and key[0] not in self.healed and (node.fails == "always" or attempt() == 1):
             with self._lock:
                 self._failures[key] = self._clock
             raise Boom(f"{node.name} {number(key[0])}")
-        return [number("answer", key[0]), number("row", key)]
+        return number("answer", key[0]), number("row", key), (node.name, node.constant, given)
 
     def enter(self, node: Node, key: Key) -> None:
         """The body of a step that has steps inside begins."""
@@ -80,7 +85,7 @@ class World:
             self._newest[key] = now
             self.executed.add(key)
 
-    def told(self, node: Node, key: Key, answer: int | None, error: Boom | None) -> None:
+    def told(self, node: Node, key: Key, given: Given, answer: Answer | None, error: Boom | None) -> None:
         """The code was given the outcome of a step: it must be the one that belongs there, and it is known from now on.
 
         But for what fails in a process that is dead and does not know it yet: that goes nowhere.
@@ -96,8 +101,10 @@ class World:
                 return
             if error is not None and str(error) != f"{node.name} {number(key[0])}":
                 self.faults.append(f"{node.name} at {key} failed with what belongs elsewhere: {error}")
-            if error is None and answer != number("answer", key[0]):
+            if answer is not None and answer[0] != number("answer", key[0]):
                 self.faults.append(f"{node.name} at {key} was given the answer of another place")
+            if answer is not None and answer[2] != (node.name, node.constant, given):
+                self.faults.append(f"{node.name} at {key} was given what {answer[2]} gave")
 
     def heal(self, text: str) -> None:
         """Let what failed with this text succeed. What the code did since it failed may happen again."""
@@ -144,25 +151,25 @@ def step_for(node: Node) -> Any:
     return _STEPS[known]
 
 
-def _plain_leaf(constant: int, given: int | None, call: Call) -> list[int]:
+def _plain_leaf(constant: int, given: Given, call: Call) -> Answer:
     chance = call.player.chance
     if chance.random() < 0.2:
         time.sleep(chance.random() * 0.0005)
-    return call.player.world.execute(call.node, call.key)
+    return call.player.world.execute(call.node, call.key, given)
 
 
-async def _leaf(constant: int, given: int | None, call: Call) -> list[int]:
+async def _leaf(constant: int, given: Given, call: Call) -> Answer:
     await call.player.nap()
-    return call.player.world.execute(call.node, call.key)
+    return call.player.world.execute(call.node, call.key, given)
 
 
-def _plain_step(constant: int, given: int | None, call: Call) -> int:
+def _plain_step(constant: int, given: Given, call: Call) -> int:
     call.player.world.enter(call.node, call.key)
     spot, turns = call.key
     return call.player.plain(call.node.body, (spot, (*turns, attempt())), number(constant, given))
 
 
-async def _step(constant: int, given: int | None, call: Call) -> int:
+async def _step(constant: int, given: Given, call: Call) -> int:
     call.player.world.enter(call.node, call.key)
     spot, turns = call.key
     return await call.player.awaited(call.node.body, (spot, (*turns, attempt())), number(constant, given))
@@ -178,10 +185,6 @@ _FUNCTIONS: dict[tuple[str, bool], Callable[..., Any]] = {
 
 def _down(key: Key, *parts: int) -> Key:
     return (*key[0], *parts), key[1]
-
-
-def _given(node: Node, total: int) -> int | None:
-    return total % 7 if node.depends else None
 
 
 @dataclass(slots=True)
@@ -225,14 +228,20 @@ class Player:
         return number(total, self._threads(node, key, total))
 
     def _call(self, node: Node, key: Key, total: int) -> int:
+        given = total % 7 if node.depends else None
+        self.world.ask(node, key)
         try:
-            value = step_for(node)(node.constant, _given(node, total), call=Call(self, node, key))
+            value = step_for(node)(node.constant, given, call=Call(self, node, key))
         except Boom as error:
-            self.world.told(node, key, None, error)
+            self.world.told(node, key, given, None, error)
             raise
-        answer: int = value[0] if node.kind == "leaf" else value
-        self.world.told(node, key, answer, None)
-        return answer
+        return self._told(node, key, given, value)
+
+    def _told(self, node: Node, key: Key, given: Given, value: Any) -> int:
+        """The number that the code goes on with."""
+        self.world.told(node, key, given, value if node.kind == "leaf" else None, None)
+        result: int = value[0] if node.kind == "leaf" else value
+        return result
 
     def _threads(self, node: Node, key: Key, total: int) -> list[int]:
         jobs = range(len(node.branches))
@@ -284,14 +293,14 @@ class Player:
         return number(total, await self._branches(node, key, total))
 
     async def _call_awaited(self, node: Node, key: Key, total: int) -> int:
+        given = total % 7 if node.depends else None
+        self.world.ask(node, key)
         try:
-            value = await step_for(node)(node.constant, _given(node, total), call=Call(self, node, key))
+            value = await step_for(node)(node.constant, given, call=Call(self, node, key))
         except Boom as error:
-            self.world.told(node, key, None, error)
+            self.world.told(node, key, given, None, error)
             raise
-        answer: int = value[0] if node.kind == "leaf" else value
-        self.world.told(node, key, answer, None)
-        return answer
+        return self._told(node, key, given, value)
 
     async def _branches(self, node: Node, key: Key, total: int) -> list[int]:
         async def branch(place: int) -> int:

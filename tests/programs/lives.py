@@ -15,7 +15,8 @@ from random import Random
 from typing import Any
 
 import everstep
-from everstep.errors import DivergenceError, EverstepError
+from everstep.errors import DivergenceError
+from everstep.model import KIND_NUMBER, Kind
 from everstep.store.base import Append, Settled, Store
 from tests.programs.generator import Program
 from tests.programs.interpreter import Boom, Player, World
@@ -24,6 +25,7 @@ PATIENCE = 20.0  # seconds until a life counts as stalled: far more than one tak
 
 
 _DEAD = -1
+_END = KIND_NUMBER[Kind.END]
 
 
 class Crash(BaseException):
@@ -33,11 +35,14 @@ class Crash(BaseException):
 class Mortal:
     """A store whose writer dies after so many rows. The rows themselves are in the real store beneath."""
 
-    def __init__(self, store: Store, rows: int | None, *, last_is_kept: bool = False) -> None:
+    def __init__(
+        self, store: Store, rows: int | None, *, last_is_kept: bool = False, before_the_end: bool = False
+    ) -> None:
         self.beneath = store
         self.rows = 0  # that were written
         self._left = rows
         self._last_is_kept = last_is_kept  # the last rows are written, and the writer dies before it hears of it
+        self._before_the_end = before_the_end  # it also dies when the end of the run is to be written
         self._lock = threading.Lock()
 
     def __getattr__(self, name: str) -> Any:
@@ -71,6 +76,8 @@ class Mortal:
     def _live(self, append: Append) -> None:
         """Count the rows; raise Crash when they are one too many."""
         size = len(append.entries)
+        if self._before_the_end and append.entries[-1].kind == _END:
+            self._left = _DEAD
         if self._left is not None and self._left < size:
             if self._last_is_kept and not self.dead:
                 self.beneath.append(append)
@@ -88,6 +95,7 @@ class Outcome:
     how: str
     value: Any = None
     restored: bool = False
+    cause: str = ""  # of a divergence
 
 
 _PLAYERS: dict[str, Player] = {}  # by run
@@ -141,7 +149,7 @@ def _outcome(run: Callable[[], everstep.RunResult[Any]]) -> Outcome:
     try:
         result = run()
     except DivergenceError as error:
-        return Outcome("diverged", str(error))
+        return Outcome("diverged", str(error), cause=error.cause)
     except Boom as error:
         return Outcome("failed", str(error))
     except BaseException as error:  # noqa: BLE001 - told to whoever looks at this life
@@ -156,6 +164,3 @@ def _members(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [member for each in error.exceptions for member in _members(each)]
     return [error]
-
-
-__all__ = ["PATIENCE", "Crash", "EverstepError", "Mortal", "Outcome", "live"]

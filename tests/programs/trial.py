@@ -91,7 +91,7 @@ class _Trial:
         trail = everstep.Trail(self.store)
         steps = trail.steps(self.run_id)
         for step in steps[self.read :]:
-            if step.kind is Kind.STEP and step.status is Status.COMPLETED and isinstance(step.output, list):
+            if step.kind is Kind.STEP and step.status is Status.COMPLETED and isinstance(step.output, tuple):
                 self.world.known.add(step.output[1])
         wrote, self.read = len(steps) > self.read, len(steps)
         status, error = trail.run(self.run_id).status, steps[-1].error

@@ -177,18 +177,29 @@ def _origin(trail: Trail, run: Run) -> Iterator[tuple[str, str]]:
 
 def _advise(here: Session, run: Run, tree: Outline, *, interrupted: bool) -> None:
     """Say which command is worth typing next."""
-    app = [] if configured() else ["--app", "MODULE"]
-    resume = here.command("resume", run.id, *app)
+    nexts = [here.command(*words) for words in _nexts(run, tree, interrupted=interrupted)]
+    if nexts:
+        here.output.talk("\n" * here.output.person + "\n".join(f"next: {line}" for line in nexts))
+
+
+def _nexts(run: Run, tree: Outline, *, interrupted: bool) -> Iterator[list[object]]:
     if run.status is Status.PAUSED:
-        nexts = [here.command("answer", run.id, "VALUE")]
-    elif run.status is Status.FAILED:
+        open_questions = [node for _, node in tree.walk() if node.status in {Status.PAUSED, Status.UNKNOWN}]
+        several = len(open_questions) > 1
+        for node in open_questions if several else [None]:
+            yield ["answer", run.id, "VALUE", *(["--pause", node.seq] if node is not None else [])]
+        return
+    if run.status is Status.FAILED:
         failed = [node for _, node in tree.walk() if node.status is Status.FAILED and not node.superseded]
-        nexts = [here.command("show", f"{run.id}@{failed[-1].seq}")] if failed else []
-        nexts.append(resume)
-    elif interrupted or run.status in {Status.CANCELLED, Status.STOPPED}:
-        nexts = [resume]
-    elif run.status is Status.ACTIVE:
-        nexts = [here.command("cancel", run.id)]
-    else:
-        nexts = [here.command("state", run.id)]
-    here.output.talk("\n" * here.output.person + "\n".join(f"next: {line}" for line in nexts))
+        yield from (["show", f"{run.id}@{node.seq}"] for node in failed[-1:])
+    if run.status is Status.ACTIVE and not interrupted:
+        yield ["cancel", run.id]
+    elif run.status is not Status.COMPLETED and _is_of_a_workflow(tree):
+        yield ["resume", run.id, *([] if configured() else ["--app", "MODULE"])]
+    elif run.status is not Status.FAILED:
+        yield ["state", run.id]
+
+
+def _is_of_a_workflow(tree: Outline) -> bool:
+    """Whether a runner began it, which notes the code; what was recorded by hand goes on by hand."""
+    return tree.start is not None and "code" in tree.start.metadata

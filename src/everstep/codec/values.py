@@ -31,14 +31,14 @@ def decode(data: bytes, fetch: Fetch | None = None) -> Any:
     Raises UnknownClassError or ChangedClassError if a class is not there as it was, DamagedError if the bytes are
     not an encoding.
     """
-    pair, plain = _unpack(data)
-    return pair[0] if plain else _Reader(fetch, viewing=False).finish(pair, 1)
+    unpacked = _unpack(data)
+    return unpacked[0][0] if unpacked[1] else _Reader(fetch, viewing=False).read(unpacked, 1)
 
 
 def view(data: bytes, fetch: Fetch | None = None) -> Any:
     """The value that was encoded, with a Generic for each instance of a class: no class is needed."""
-    pair, plain = _unpack(data)
-    return pair[0] if plain else _Reader(fetch, viewing=True).finish(pair, 1)
+    unpacked = _unpack(data)
+    return unpacked[0][0] if unpacked[1] else _Reader(fetch, viewing=True).read(unpacked, 1)
 
 
 class _Reader:
@@ -50,12 +50,11 @@ class _Reader:
         self.fetch, self.viewing = fetch, viewing
         self.taken = 0
 
-    def read(self, data: bytes, depth: int) -> Any:
-        pair, plain = _unpack(data)
-        return pair[0] if plain else self.finish(pair, depth)
-
-    def finish(self, pair: list[Any], depth: int) -> Any:
-        """The first of a pair that was unpacked, its extensions put in place."""
+    def read(self, unpacked: tuple[list[Any], bool], depth: int) -> Any:
+        """The value that was unpacked, with its extensions put in place."""
+        pair, plain = unpacked
+        if plain:
+            return pair[0]
         boxes: list[tuple[Any, int]] = [(pair, depth)]
         for box, level in boxes:
             for key, item in enumerate(box) if type(box) is list else box.items():
@@ -71,7 +70,7 @@ class _Reader:
         if depth > LIMIT:
             raise DamagedError(f"a value is nested deeper than {LIMIT} levels")
         self._take(len(payload))
-        content = self.read(payload, depth + 1)
+        content = self.read(_unpack(payload), depth + 1)
         try:
             if tag in ext.KINDS:
                 return self._instance(ext.KINDS[tag], content)
@@ -112,7 +111,7 @@ class _Reader:
             return ref
         data = self.fetch(ref.id)
         self._take(max(len(data), _BLOB_MIN))
-        return self.read(data, depth + 1)
+        return self.read(_unpack(data), depth + 1)
 
     def _take(self, size: int) -> None:
         self.taken += size

@@ -6,7 +6,15 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 from everstep.codec.values import view
@@ -14,7 +22,9 @@ from everstep.errors import UnstorableError
 from everstep.policy.redaction import Gate
 
 _IMMUTABLE = frozenset((str, int, float, bool, type(None), bytes, complex))
-_NAMED = (FunctionType, BuiltinFunctionType, MethodType, type, functools.partial)
+_NAMED = (
+    FunctionType, BuiltinFunctionType, MethodType, MethodWrapperType, MethodDescriptorType, WrapperDescriptorType, type
+)  # fmt: skip
 _SIMPLE = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -85,7 +95,7 @@ class Parameters:
 class Inputs:
     """The arguments of one call as they will be stored, taken before the call."""
 
-    __slots__ = ("data", "digest", "fixed", "values")
+    __slots__ = ("data", "digest", "fixed", "named", "values")
 
     def __init__(self, gate: Gate, step: str, values: dict[str, Any]) -> None:
         self.fixed = True  # nothing in them can change
@@ -94,12 +104,27 @@ class Inputs:
                 self.fixed = False
                 break
         self.values = values
+        self.named: list[str] = []  # those that something stands for
         try:
             self.data = gate.gate(values)
         except UnstorableError:
-            self.values = {name: _storable(gate, step, name, value) for name, value in values.items()}
+            self.values = {name: self._storable(gate, step, name, value) for name, value in values.items()}
             self.data = gate.gate(self.values)
         self.digest = blake2b(self.data, digest_size=16).digest()
+
+    def _storable(self, gate: Gate, step: str, name: str, value: Any) -> Any:
+        try:
+            stored = _stand_in(gate, value, "value", by_class=name == "self")
+        except UnstorableError as refused:
+            raise UnstorableError(
+                refused.path.replace("value", f"argument {name!r} of step {step!r}", 1),
+                refused.reason,
+                f"Leave it out with @step(ignore=[{name!r}]), register its class with everstep.register, "
+                "or give it an __everstep_digest__ method.",
+            ) from None
+        if stored is not value:
+            self.named.append(name)
+        return stored
 
     def changed(self, gate: Gate) -> str | None:
         """The name of an argument that was changed since, None if all are as they were."""
@@ -109,30 +134,29 @@ class Inputs:
         return next((name for name, value in self.values.items() if gate.gate(value) != gate.gate(before[name])), "?")
 
 
-def _storable(gate: Gate, step: str, name: str, value: Any) -> Any:
+def _stand_in(gate: Gate, value: Any, path: str, *, by_class: bool = False) -> Any:
     """The value, or what stands for it where it has no stored form: never its address."""
     try:
         gate.gate(value)
     except UnstorableError as refused:
-        own = getattr(value, "__everstep_digest__", None)
-        if own is not None and not isinstance(value, type):
-            return own()
+        own = getattr(type(value), "__everstep_digest__", None)
+        if own is not None:
+            return own(value)
+        if type(value) in {list, tuple}:
+            return type(value)(_stand_in(gate, item, f"{path}[{at}]") for at, item in enumerate(value))
+        if type(value) is dict:
+            return {key: _stand_in(gate, item, f"{path}[{key!r}]") for key, item in value.items()}
+        if isinstance(value, functools.partial):
+            return [_stand_in(gate, part, path) for part in (value.func, value.args, value.keywords)]
         if isinstance(value, _NAMED):
-            return _qualified(value)
-        if name == "self":
-            return _qualified(type(value))
-        if name == "cls":
-            return _qualified(value)
-        raise UnstorableError(
-            refused.path.replace("value", f"argument {name!r} of step {step!r}", 1),
-            refused.reason,
-            f"Leave it out with @step(ignore=[{name!r}]), register its class with everstep.register, "
-            "or give it an __everstep_digest__ method.",
-        ) from None
+            owner = getattr(value, "__self__", None)
+            bound = owner is not None and not isinstance(owner, type | ModuleType)
+            return [_name_of(value), _stand_in(gate, owner, path, by_class=True)] if bound else _name_of(value)
+        if by_class:
+            return _name_of(type(value))
+        raise UnstorableError(path, refused.reason) from None
     return value
 
 
-def _qualified(value: Any) -> str:
-    if isinstance(value, functools.partial):
-        return f"partial:{_qualified(value.func)}"
-    return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', type(value).__qualname__)}"
+def _name_of(value: Any) -> str:
+    return f"{getattr(value, '__module__', None) or ''}:{value.__qualname__}"

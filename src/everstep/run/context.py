@@ -86,12 +86,12 @@ class State(MutableMapping[str, Any]):
 
     def __setitem__(self, name: str, value: Any) -> None:
         lane = self._lane
-        if lane.run.pen is None:
-            lane.run.state[name] = decode(encode(value))  # as it is now, not as it may become
-        elif lane.scope.place is None:
-            _record(lane, "state", {"set": {name: value}}, kind=Kind.SAVE, set={name: value})
+        if lane.scope.place is not None:
+            lane.scope.ops[name] = decode(encode(value))  # as it is now, not as it may become
+        elif lane.run.pen is None:
+            lane.run.state[name] = decode(encode(value))
         else:
-            lane.scope.ops[name] = decode(encode(value))
+            _record(lane, "state", {"set": {name: value}}, kind=Kind.SAVE, set={name: value})
 
     def __getitem__(self, name: str) -> Any:
         return copy.deepcopy(self._values()[name])
@@ -110,12 +110,14 @@ class State(MutableMapping[str, Any]):
         lane = self._lane
         run, pen = lane.run, lane.run.pen
         if pen is None:
-            return run.state
-        seen = lane.seen
-        if run.known_state[0] != seen:
-            pen.flush()
-            run.known_state = seen, Reader(pen.scribe.store).state(run.run_id, seen) if seen >= 0 else {}
-        values = dict(run.known_state[1])
+            values = dict(run.state)
+        else:
+            known, seen = run.known_state, lane.seen  # other threads ask for other points
+            if known[0] != seen:
+                pen.flush()
+                known = seen, Reader(pen.scribe.store).state(run.run_id, seen) if seen >= 0 else {}
+                run.known_state = known
+            values = dict(known[1])
         scopes = []
         scope = lane.scope
         while scope.place is not None:
@@ -137,6 +139,8 @@ def _record(lane: Lane, name: str, values: dict[str, Any], **detail: Any) -> Non
         waiter = run.put(ask, None, whole=False, unawaited=on_a_loop, **detail)[1]
         if callable(waiter):
             waiter()
+        if run.events and ask.entry is not None and detail["kind"] is Kind.CHECKPOINT:
+            run.tell("checkpoint", ask.entry)
     elif ask.recorded.outcome is not None and ask.recorded.outcome.seq > lane.seen:
         lane.seen = ask.recorded.outcome.seq
 

@@ -21,6 +21,10 @@ def drive(flow: Flow, lane: Lane, call: Callable[[], Any]) -> Any:
             what, what_with = flow.send(result) if error is None else flow.throw(error)
         except StopIteration as done:
             return done.value
+        except RuntimeError as wrapped:
+            if wrapped is not error and isinstance(wrapped.__cause__, StopIteration):
+                raise wrapped.__cause__ from None  # the function's own, which Python lets out of no generator
+            raise
         error = result = None
         try:
             if what == CALL:

@@ -185,23 +185,6 @@ class Execution:
             return ""
         return f" Changed: {'; '.join(str(part)[2:].removeprefix('state.') for part in parts[:3])}." if parts else ""
 
-    def serve(self, ask: Ask) -> Any:
-        """The recorded outcome of a step: its value, or its exception, raised again."""
-        recorded = ask.recorded
-        entry = recorded.outcome if recorded is not None else None
-        assert recorded is not None and entry is not None  # noqa: PT018, S101 - whoever serves has looked
-        self._see(ask.lane, entry.seq)
-        if self.events:
-            self.tell("step_restored", entry)
-        payload = self.payload(entry)
-        if STATUSES[entry.status] is Status.FAILED:
-            error = faults.raised_again(payload[record.ERROR], self.reach)
-            faults.mark(error, ask.lane.scope, entry.seq)
-            self.note(ask, recorded.id or entry.seq, entry.duration / 1000, Status.RESTORED, error)
-            raise error
-        self.note(ask, recorded.id or entry.seq, entry.duration / 1000, Status.RESTORED, None)
-        return payload[record.OUTPUT] if len(payload) > record.OUTPUT else None
-
     def payload(self, entry: chain.Entry) -> list[Any]:
         """What a row carries, its classes found where the code can name them."""
         assert self.pen is not None  # noqa: S101 - a run without a store has no rows
@@ -216,6 +199,8 @@ class Execution:
     def enter(self, ask: Ask, attempt: int) -> Lane:
         """The main lane of a step's body, for one attempt at it."""
         scope = Scope(ask.lane, ask.name, ask.index, attempt)
+        if self.pen is None:
+            scope.id = self._count = self._count + 1  # for the log
         recorded = ask.recorded
         if recorded is not None and recorded.id is not None:
             scope.id = recorded.id  # its beginning is written, and perhaps some of its steps
@@ -287,13 +272,13 @@ class Execution:
         """`put` for a step that completed, by a shorter way, because nearly every row is one. What to wait for."""
         pen, lane, output = self.pen, ask.lane, step.output
         if pen is None:
-            self._count += 1
             self.keep(output, value, scope, append=step.append)
-            self.log.append((ask.name, self._count, lane.scope, duration, Status.COMPLETED, None))
+            lane.scope.override((output, *scope.ops))
+            self.log.append((ask.name, scope.id, lane.scope, duration, Status.COMPLETED, None))
             return None
-        ops: list[Any] = [] if output is None else [[APPEND if step.append else SET, output]]
-        if scope.ops:
-            ops += [[SET, name, given] for name, given in scope.ops.items()]
+        ops: list[Any] = [[SET, name, given] for name, given in scope.ops.items()] if scope.ops else []
+        if output is not None:
+            ops.append([APPEND if step.append else SET, output])
         inputs = ask.inputs
         with self.lock:
             if self._overdue:
@@ -311,6 +296,8 @@ class Execution:
                 inputs=inputs.data if whole and inputs is not None else None, output=value, duration_ms=duration,
             )  # fmt: skip
             self._see(lane, entry.seq)
+            if outer.place is not None:
+                outer.override((output, *scope.ops))
             self.log.append((ask.name, scope.id or entry.seq, outer, duration, Status.COMPLETED, None))
             return pen.send(loop)
 
@@ -494,6 +481,10 @@ class Execution:
             step = None if entry is None else StepRecord(self.run_id, entry, self.pen.scribe.fetch)
             said = None if error is None else faults.str_of(error)
             self.events.emit(Event(name, self.run_id, self.name, step, said))
+
+    def tell_outcome(self, ask: Ask, error: BaseException | None) -> None:
+        """Tell how a step ended."""
+        self.tell("step_completed" if error is None else "step_failed", ask.entry, error)
 
     def note(self, ask: Ask, span: int, duration: float, status: Status, error: BaseException | None) -> None:
         """Add a step to the run log."""

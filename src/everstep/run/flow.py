@@ -30,6 +30,7 @@ from everstep.run.arguments import Inputs
 from everstep.run.execution import Ask, Execution
 from everstep.run.lanes import Lane
 from everstep.run.pen import Waiter
+from everstep.run.restoring import serve
 
 if TYPE_CHECKING:
     from everstep.run.steps import Step
@@ -62,7 +63,7 @@ def step_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.A
         if recorded.outcome is not None and not is_open(recorded):
             if loop is not None:
                 yield DELIVER, recorded.outcome.seq
-            return run.serve(ask)
+            return serve(run, ask)
         if recorded.intent and step.external:
             yield from _unknown(run, ask, step)
     try:
@@ -85,24 +86,25 @@ def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEve
     limit = step.retry.attempts + (reopened or 0)
     for attempt in count(1 if recorded is None else recorded.attempt + 1):
         inner = run.enter(ask, attempt)
-        duration = None
+        duration = returned = None
         try:
             if step.external and run.pen is not None and (inner.scope.start is not None or reopened is not None):
                 yield WAIT, announce(run, ask, inner, loop)
             value = yield CALL, inner
-            duration = run.leave(ask)
+            duration = returned = run.leave(ask)
             if ask.recorded is not None and ask.recorded.outcome is not None:  # it was open: its outcome is known
                 run.check_left(inner.scope)
-                return run.serve(ask)
-            yield from settled(run, completed(run, ask, step, inner, value, duration, loop), loop)
+                return serve(run, ask)
+            yield from settled(run, ask, completed(run, ask, step, inner, value, duration, loop), loop)
             return value  # noqa: TRY300 - what comes after it is about failures
         except BaseException as error:
             duration = run.leave(ask) if duration is None else duration
             if not is_outcome(run, error, inner):
                 not_an_outcome(run, ask, error)
                 raise
-            if attempt >= limit or not step.retry.applies(error):
-                yield from settled(run, failed(run, ask, inner, error, duration, loop), loop)
+            # What a function did is not done again because of what it returned.
+            if returned is not None or attempt >= limit or not step.retry.applies(error):
+                yield from settled(run, ask, failed(run, ask, inner, error, duration, loop), loop, error)
                 raise
             yield WAIT, failed(run, ask, inner, error, duration, loop, kind=Kind.ATTEMPT)
         yield SLEEP, step.retry.delay(attempt)
@@ -110,10 +112,18 @@ def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEve
     raise AssertionError  # counting has no end
 
 
-def settled(run: Execution, waiter: Waiter, loop: asyncio.AbstractEventLoop | None) -> Flow:
-    """Wait until an outcome is durable, then for its turn."""
+def settled(
+    run: Execution,
+    ask: Ask,
+    waiter: Waiter,
+    loop: asyncio.AbstractEventLoop | None,
+    error: BaseException | None = None,
+) -> Flow:
+    """Wait until an outcome is durable, tell of it, then wait for its turn."""
     if waiter is not None:
         yield WAIT, waiter
+    if run.events:
+        run.tell_outcome(ask, error)
     if run.restarts:
         yield RESTART, None
     if loop is not None:
@@ -166,10 +176,7 @@ def completed(
         flags |= record.PARTIAL
     if scope.at_work and scope.lanes:
         flags |= record.OPEN
-    waiter = run.put_outcome(ask, step, scope, value, duration, flags, loop)
-    if run.events:
-        run.tell("step_completed", ask.entry)
-    return waiter
+    return run.put_outcome(ask, step, scope, value, duration, flags, loop)
 
 
 def is_outcome(run: Execution, error: BaseException, inner: Lane) -> bool:
@@ -207,8 +214,6 @@ def failed(
     if kind is Kind.STEP:
         faults.mark(error, ask.lane.scope, seq)
         run.note(ask, scope.id or seq, duration, Status.FAILED, error)
-        if run.events:
-            run.tell("step_failed", ask.entry, error)
     return waiter
 
 
@@ -244,6 +249,6 @@ def _unknown(run: Execution, ask: Ask, step: AnyStep) -> Flow:
     if step.unknown == "fail":
         error = UnknownOutcomeError(run.run_id, step.name, recorded.seq)
         inner = run.enter(ask, recorded.attempt + 1)
-        yield WAIT, failed(run, ask, inner, error, run.leave(ask), None)
+        yield from settled(run, ask, failed(run, ask, inner, error, run.leave(ask), None), None, error)
         raise error
     yield SUSPEND, recorded.id or recorded.seq

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -33,8 +34,8 @@ class Scope:
     """One attempt at a step, or the run itself: what lanes are counted in."""
 
     __slots__ = (
-        "ask", "at_work", "attempt", "child", "id", "index", "lanes", "name", "ops", "over", "place", "refused", "start",
-        "waits",
+        "ask", "at_work", "attempt", "child", "id", "index", "lanes", "name", "ops", "over", "place", "refused",
+        "start", "waits",
     )  # fmt: skip
 
     def __init__(self, place: Lane | None, name: str, index: int, attempt: int) -> None:
@@ -63,11 +64,26 @@ class Scope:
         if self.place is not None and not self.over:
             self.place.scope.refuse()
 
+    def has_set(self) -> bool:
+        """Whether it, or a step around it, set something in the state."""
+        return bool(self.ops) or (self.place is not None and self.place.scope.has_set())
+
+    def override(self, names: Iterable[str | None]) -> None:
+        """Forget what it and the steps around it set under these names: a step inside has set them since."""
+        if self.ops:
+            for name in names:
+                self.ops.pop(name, None)
+        if self.place is not None:
+            self.place.scope.override(names)
+
     def key(self) -> str:
         """The place of the step in the program, whatever the attempt: the same after every crash and retry."""
         if self.place is None:
             return ""
-        return "/".join(filter(None, (self.place.scope.key(), self.place.path, f"{self.name}#{self.index}")))
+        name = self.name.replace("%", "%25").replace("/", "%2F")  # no name can look like the path to another step
+        if self.place.unordered and self.ask.digest is not None:
+            name += f":{self.ask.digest.hex()}"  # which of the same name it is depends on chance there
+        return "/".join(filter(None, (self.place.scope.key(), self.place.path, f"{name}#{self.index}")))
 
 
 class Lane:

@@ -17,6 +17,7 @@ from everstep.errors import (
     CodeChangedWarning,
     DivergenceError,
     EverstepError,
+    JournalError,
     PrunedError,
     RunCancelledError,
     RunNotFoundError,
@@ -25,7 +26,7 @@ from everstep.errors import (
     WorkflowDiffersError,
 )
 from everstep.journal import CHAIN, Journal
-from everstep.model import STATUSES, CheckpointKind, Kind, Status, StepError
+from everstep.model import KIND_NUMBER, STATUSES, CheckpointKind, Kind, Status, StepError
 from everstep.run import always, faults, heart
 from everstep.run.arguments import Inputs
 from everstep.run.execution import RESTARTING, Execution
@@ -33,16 +34,20 @@ from everstep.run.flow import came_of_stopping
 from everstep.run.lanes import here
 from everstep.run.log import RunLog
 from everstep.run.pen import Pen, Waiter
+from everstep.run.restoring import failure_of
 from everstep.run.result import PauseInfo, RunResult
 from everstep.run.spawning import watch_threads
 from everstep.run.workflows import Workflow
 from everstep.store.base import RunRow
-from everstep.trail.answers import unknown_prompt
+from everstep.trail.answers import CANCEL, cancel, unknown_prompt
 from everstep.trail.beginning import begin, check_inputs
 from everstep.trail.detail import text
 from everstep.trail.reading import Reader
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
+
+
+_NAMED = "named"  # in what is said of a run: inputs that something stands for
 
 
 class Life:
@@ -91,9 +96,10 @@ class Life:
             self._live()
             return None
         known = self._known(trail, run_id)
-        inputs: Any = None
+        inputs, about = None, self.workflow.fingerprint()
         if known is None or args or kwargs:
-            inputs = Inputs(trail.gate, name, self.workflow.parameters.bind(args, kwargs)).values
+            given = Inputs(trail.gate, name, self.workflow.parameters.bind(args, kwargs))
+            inputs, about[_NAMED] = given.values, given.named or None
         if known is not None:
             if known.workflow != name:
                 raise WorkflowDiffersError(known.id, known.workflow, name)
@@ -102,7 +108,7 @@ class Life:
                 return self._restored(trail, known)
         scribe = begin(
             trail.store, trail.gate, run_id, workflow=name, inputs=inputs, tags=tags, parent=parent, lease=self.lease,
-            metadata=self.workflow.fingerprint(),
+            metadata=about,
         )  # fmt: skip
         try:
             self._take_up(trail, Pen(scribe, self.durability), known)
@@ -147,9 +153,17 @@ class Life:
             pen.scribe.prepare()
         self.run = self._execution(trail, pen, journal)
         if known is not None and not self.args and not self.kwargs:
-            stored = self.run.payload(entries[0])
-            values = stored[record.INPUTS] if stored else {}
-            self.args, self.kwargs = self.workflow.parameters.spread(values or {})
+            self.args, self.kwargs = self.workflow.parameters.spread(self._stored_inputs(entries[0]))
+
+    def _stored_inputs(self, start: chain.Entry) -> dict[str, Any]:
+        named = _about(start).get(_NAMED)
+        if named:
+            raise JournalError(
+                f"run {self.run.run_id!r} was given {', '.join(map(repr, named))}, of which only the name could be "
+                "stored. Give the run all of its inputs again."
+            )
+        stored = self.run.payload(start)
+        return (stored[record.INPUTS] if stored else None) or {}
 
     def _execution(self, trail: Trail, pen: Pen, journal: Journal | None) -> Execution:
         run = Execution(
@@ -162,15 +176,13 @@ class Life:
         return run
 
     def _compare_code(self, run_id: str, start: chain.Entry) -> None:
-        meta = view(start.meta)
-        kept = meta[record.METADATA] if len(meta) > record.METADATA else None
-        was, now = (kept or {}).get("code"), self.workflow.fingerprint()["code"]
+        was, now = _about(start).get("code"), self.workflow.fingerprint()["code"]
         if was is not None and was != now:
             warnings.warn(
                 f"run {run_id!r} goes on with another version of workflow {self.workflow.name!r} than it began with. "
                 "What was recorded is served where the code asks for the same, and a divergence is an error.",
                 CodeChangedWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _live(self) -> None:
@@ -278,6 +290,14 @@ class Life:
             if self.left_open:
                 with suppress(EverstepError):  # that it cannot be given up is told by whatever led here
                     pen.scribe.store.renew(pen.scribe.claim, 0)
+                    self._heed_requests()
+
+    def _heed_requests(self) -> None:
+        """Cancel a run that was given up before it heard that it should be."""
+        if self.trail is not None:
+            row = self.trail.store.run(self.run.run_id)
+            if row.request == CANCEL and row.owner is None:
+                cancel(self.trail, row)
 
     def result(self, error_handling: str) -> RunResult[Any]:
         """What came of it. Raises what it failed with, unless errors are to be results too."""
@@ -300,26 +320,38 @@ class Life:
         return PauseInfo(run_id, seq, step.name, unknown_prompt(step.name))
 
 
+def _about(start: chain.Entry) -> dict[str, Any]:
+    meta = view(start.meta)
+    return (meta[record.METADATA] if len(meta) > record.METADATA else None) or {}
+
+
 def _log_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """A step that was noted, as the log wants it."""
     name, span, scope, duration, status, error = row
-    kept = None if error is None else StepError(type(error).__qualname__, faults.str_of(error))
+    kept = error if error is None or isinstance(error, StepError) else StepError(*_told(error))
     parent = None if scope.id is None else str(scope.id)
     return name, None, duration, status, str(span), kept, False, None, None, parent
 
 
+def _told(error: BaseException) -> tuple[str, str]:
+    return type(error).__qualname__, faults.str_of(error)
+
+
 def _log_rows(trail: Trail, known: RunRow) -> list[tuple[Any, ...]]:
     """The steps of a run that has completed."""
-    found = []
+    found, asked = [], dict[int, str]()  # the steps that wait for a person
     for entry in Reader(trail.store).entries(known, 1, known.seq):
-        if entry.kind == _STEP:
+        if entry.kind in _ASKS:
+            asked[entry.seq] = entry.name
+        elif entry.kind in _DONE:
             meta = view(entry.meta)
             parent = meta[record.PARENT] if len(meta) > record.PARENT else None
             found.append((
-                entry.name, None, entry.duration / 1000, Status.RESTORED, str(meta[record.ID]), None, False, None, None,
-                None if parent is None else str(parent),
+                asked.get(meta[record.ID], entry.name), None, entry.duration / 1000, Status.RESTORED,
+                str(meta[record.ID]), failure_of(entry), False, None, None, None if parent is None else str(parent),
             ))  # fmt: skip
     return found
 
 
-_STEP = list(Kind).index(Kind.STEP)
+_DONE = {KIND_NUMBER[Kind.STEP], KIND_NUMBER[Kind.ANSWER]}
+_ASKS = {KIND_NUMBER[Kind.PAUSE], KIND_NUMBER[Kind.INTENT]}

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from everstep.run.children import child_step
-from everstep.run.execution import RESTARTING, Execution
+from everstep.run.execution import Execution
 from everstep.run.flow import Suspended
 from everstep.run.lanes import CURRENT, OF_TASK
 from everstep.run.life import Life
@@ -174,7 +174,7 @@ def _is_free(number: signal.Signals) -> bool:
 
 @contextlib.contextmanager
 def _terminable_task(run: Execution, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """`_terminable` for an event loop, which hears of Ctrl-C by itself: this task is cancelled, then the exit is told."""
+    """`_terminable` for an event loop, which hears of Ctrl-C by itself: the task is cancelled, then the exit is told."""
     task, given_up = asyncio.current_task(), SystemExit(128 + signal.SIGTERM)
     if task is None or not _is_free(signal.SIGTERM):
         yield
@@ -275,6 +275,8 @@ async def go_through_awaited(life: Life, error_handling: ErrorHandling = "raise"
             await life.run.events.drained()
         return result
     finally:
+        # First: tasks that are left over take no step any more, so that none is taken without its lane.
+        life.run.stopping = life.run.stopping or "was interrupted"
         leave_loop(loop)
         await asyncio.shield(asyncio.to_thread(life.close)) if life.left_open else life.close()
 
@@ -286,8 +288,8 @@ async def _awaited(life: Life, loop: asyncio.AbstractEventLoop) -> tuple[Any, Ba
     main = loop.create_task(_main(life), context=_without_run())
     try:
         await _settled(life, main)
-    except asyncio.CancelledError as error:
-        run.interrupt(error)
+    except asyncio.CancelledError as stop:
+        run.interrupt(stop)
         await _cancelled(main, *run.turnstile.tasks)
         raise
     error = None if main.cancelled() else main.exception()
@@ -295,7 +297,7 @@ async def _awaited(life: Life, loop: asyncio.AbstractEventLoop) -> tuple[Any, Ba
         raise error  # the run was interrupted, and has not ended
     if error is not None and not run.waiting:
         _keep_what_is_at_work(run)
-        while run.busy():
+        while run.busy():  # noqa: ASYNC110 - threads are among it; an event would be one more thing for every step
             await asyncio.sleep(_QUIET)
     return (None, error) if main.cancelled() or error is not None else (main.result(), None)
 

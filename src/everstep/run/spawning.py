@@ -163,7 +163,7 @@ def _ended(lane: Lane, task: asyncio.Task[Any]) -> None:
 def submit(pool: Executor, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
     """`pool.submit`, for any pool of threads: the steps of the job belong to this run."""
     lane = here()
-    if lane is None or lane.run.closed:
+    if lane is None:
         return pool.submit(function, *args, **kwargs)
     job = _job(lane, function)
     if isinstance(pool, ThreadPoolExecutor):
@@ -173,8 +173,9 @@ def submit(pool: Executor, function: Callable[P, T], /, *args: P.args, **kwargs:
 
 def _job(origin: Lane, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, run in a lane of its own. Also set for the thread: the job may bring a context copied earlier."""
-    lane = origin.spawn("job", _function_name(function))
-    lane.run.lane_began(lane, None)
+    lane = _beside(origin, "job", function)
+    if lane is not origin:
+        lane.run.lane_began(lane, None)
 
     def job(*args: Any, **kwargs: Any) -> Any:
         before, OF_THREAD.lane = OF_THREAD.lane, lane
@@ -187,9 +188,15 @@ def _job(origin: Lane, function: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             CURRENT.reset(token)
             OF_THREAD.lane = before
-            lane.run.lane_ended(lane, whole=whole, task=False)
+            if lane is not origin:
+                lane.run.lane_ended(lane, whole=whole, task=False)
 
     return job
+
+
+def _beside(origin: Lane, kind: str, function: Any) -> Lane:
+    """A new lane for what a thread does; of a run that is over, the same one, where every step is refused."""
+    return origin if origin.run.closed else origin.spawn(kind, _function_name(function))
 
 
 def _function_name(function: Any) -> str:
@@ -206,7 +213,7 @@ _start = threading.Thread.start
 @functools.wraps(_submit)  # type: ignore[arg-type] # its type has variables of its own
 def _submit_in_lane(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
     lane = here()
-    if lane is None or lane.run.closed:
+    if lane is None:
         return _submit(self, fn, *args, **kwargs)
     return _submit(self, _job(lane, fn), *args, **kwargs)
 
@@ -216,10 +223,10 @@ def _start_in_lane(self: threading.Thread) -> None:
     target = getattr(self, "_target", None)
     own = (getattr(target, "__module__", None) or "").startswith(_NO_LANES)
     origin = None if own else here()
-    if origin is None or origin.run.closed:
+    if origin is None:
         _start(self)
         return
-    lane = origin.spawn("thread", getattr(target, "__qualname__", None) or type(self).__qualname__)
+    lane = _beside(origin, "thread", self if target is None else target)
     run = self.run
 
     def run_in_lane() -> None:

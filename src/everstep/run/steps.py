@@ -18,7 +18,7 @@ from everstep.run.arguments import Parameters
 from everstep.run.driving import drive, drive_awaited, known_loop
 from everstep.run.flow import step_flow
 from everstep.run.heart import live_runs
-from everstep.run.lanes import Lane, here
+from everstep.run.lanes import CURRENT, OUTSIDE, Lane, here
 from everstep.run.retry import ONCE, Retry
 from everstep.run.streams import stream, stream_awaited
 
@@ -47,6 +47,8 @@ class Step(Generic[P, R]):
         timeout: float | None,
         ignore: Sequence[str],
     ) -> None:
+        if not callable(function):
+            raise TypeError(f"{function!r:.60} is no function; @classmethod, @property and the like go above @step")
         update_wrapper(self, function)
         self.function = function
         self.name = name or short_name(function)
@@ -68,10 +70,12 @@ class Step(Generic[P, R]):
             return self._stream
         if inspect.isasyncgenfunction(self.function):
             return self._stream_awaited
-        if inspect.iscoroutinefunction(self.function):
-            mark = getattr(inspect, "markcoroutinefunction", None)  # 3.12 and later
-            if mark is not None:
-                mark(self)
+        function: Any = self.function
+        if inspect.iscoroutinefunction(function):
+            if sys.version_info >= (3, 12):
+                inspect.markcoroutinefunction(self)
+            else:  # there, inspect believes what has the code of a function
+                self.__code__, self.__defaults__, self.__kwdefaults__ = function.__code__, None, None
             self._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined] # noqa: SLF001 - how asyncio asks
             return self._awaited
         return self._plain
@@ -130,7 +134,7 @@ class Step(Generic[P, R]):
 
     def escaped(self) -> None:
         """Say once for each place that a step was called outside of the run that is live."""
-        if not live_runs():
+        if not live_runs() or CURRENT.get() is OUTSIDE:
             return
         frame = sys._getframe(1)  # noqa: SLF001 - whose call it was
         while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("everstep.run."):
@@ -145,6 +149,10 @@ class Step(Generic[P, R]):
                 EscapedStepWarning,
                 stacklevel=3,
             )
+
+    def __everstep_digest__(self) -> str:
+        """What stands for it as an argument, like for any function: its name."""
+        return f"{getattr(self.function, '__module__', '')}:{self.name}"
 
     def __repr__(self) -> str:
         return f"<step {self.name!r}>"

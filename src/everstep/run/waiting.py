@@ -14,8 +14,9 @@ from everstep.errors import JournalError, PauseExpiredError
 from everstep.model import Kind, Status
 from everstep.run.arguments import Inputs
 from everstep.run.driving import drive, drive_awaited, known_loop
-from everstep.run.flow import DELIVER, FOREVER, SLEEP, SUSPEND, WAIT, Flow, broken_off, failed
+from everstep.run.flow import DELIVER, FOREVER, SLEEP, SUSPEND, WAIT, Flow, broken_off, failed, settled
 from everstep.run.lanes import CURRENT, Lane, here
+from everstep.run.restoring import serve
 from everstep.trail.asking import expired, question
 
 
@@ -107,13 +108,13 @@ def _pause_flow(lane: Lane, asked: dict[str, Any], loop: asyncio.AbstractEventLo
     elif recorded.outcome is not None:
         if loop is not None:
             yield DELIVER, recorded.outcome.seq
-        return run.serve(ask)
+        return serve(run, ask)
     else:
         asked = run.trail.step(run.run_id, recorded.id or recorded.seq, view=True).pause
     if expired(asked, datetime.now(UTC)):
         inner = run.enter(ask, 1)
         error = PauseExpiredError(run.run_id, asked["prompt"], asked["deadline"])
-        yield WAIT, failed(run, ask, inner, error, run.leave(ask), loop)
+        yield from settled(run, ask, failed(run, ask, inner, error, run.leave(ask), loop), loop, error)
         raise error
     yield SUSPEND, recorded.id or recorded.seq
     raise AssertionError("a suspended lane does not go on")
@@ -129,7 +130,7 @@ def _sleep_flow(lane: Lane, seconds: float, loop: asyncio.AbstractEventLoop | No
     if recorded is not None and recorded.outcome is not None:
         if loop is not None:
             yield DELIVER, recorded.outcome.seq
-        return run.serve(ask)
+        return serve(run, ask)
     left = seconds
     inner = run.enter(ask, 1)
     inner.scope.waits = True
@@ -155,7 +156,5 @@ def _sleep_flow(lane: Lane, seconds: float, loop: asyncio.AbstractEventLoop | No
         flags=record.AWAITED if loop is not None else 0,
     )  # fmt: skip
     run.note(ask, inner.scope.id or 0, duration, Status.COMPLETED, None)
-    yield WAIT, waiter
-    if loop is not None:
-        yield DELIVER, None
+    yield from settled(run, ask, waiter, loop)
     return None

@@ -21,12 +21,17 @@ class Workflow(Generic[P, R]):
     """A function whose steps are kept. Called in a run it is a child run; outside of one it is the plain function."""
 
     def __init__(self, function: Callable[P, R], name: str | None) -> None:
+        if not callable(function):
+            raise TypeError(f"{function!r:.60} is no function, and only a function can be a workflow")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{function.__qualname__} is a generator: a workflow returns, and a step may be a stream")
         update_wrapper(self, function)
         self.function = function
         self.name = name or short_name(function)
         self.is_async = inspect.iscoroutinefunction(function)
         self.parameters = Parameters(function, ())
         self._child: Any = None
+        self._code: str | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """What the function gives; in a run, or gave."""
@@ -37,9 +42,15 @@ class Workflow(Generic[P, R]):
             self._child = lane.run.as_child(self)
         return self._child(*args, **kwargs)  # type: ignore[no-any-return] # what the function gives
 
-    def fingerprint(self) -> dict[str, str]:
+    def fingerprint(self) -> dict[str, Any]:
         """What its results may depend on beside its inputs: its code, and the Python that runs it."""
-        return {"code": _code_of(self.function), "python": ".".join(map(str, sys.version_info[:3]))}
+        if self._code is None:  # asked once: the file may change while this code stays what it is
+            self._code = _code_of(self.function)
+        return {"code": self._code, "python": ".".join(map(str, sys.version_info[:3]))}
+
+    def __everstep_digest__(self) -> str:
+        """What stands for it as an argument, like for any function: its name."""
+        return f"{getattr(self.function, '__module__', '')}:{self.name}"
 
     def __repr__(self) -> str:
         return f"<workflow {self.name!r}>"

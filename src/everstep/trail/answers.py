@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec.record import StepRecord
-from everstep.errors import ConflictError, NotWaitingError, OwnedError, RunCancelledError, RunFinishedError
+from everstep.errors import NotWaitingError, OwnedError, RunCancelledError, RunFinishedError
 from everstep.journal import RETRY, Journal
 from everstep.model import FINISHED, STATUSES, Kind, Status, StepError
 from everstep.store.base import RunQuery, RunRow
@@ -45,7 +44,7 @@ def who_waits(trail: Trail, run: RunRow) -> RunRow:
     """The run itself, or the one below it that has the only open question. Raises NotWaitingError if there are more."""
     asked, runs = list[tuple[RunRow, StepRecord]](), [run]
     for each in runs:
-        if STATUSES[each.status] not in FINISHED:
+        if STATUSES[each.status] not in FINISHED or STATUSES[each.status] is Status.FAILED:
             asked += [(each, step) for step in waiting(trail, each)]
             runs += trail.store.runs(RunQuery(parent=each.id, limit=_CHILDREN))
     holders = {each.id: each for each, _ in asked}
@@ -58,7 +57,7 @@ def who_waits(trail: Trail, run: RunRow) -> RunRow:
 def answer(trail: Trail, run: RunRow, value: Any, pause: int | None, *, retry: bool) -> None:
     """Record an answer, once: whoever comes second is told so. Raises NotWaitingError and AnswerError."""
     status = STATUSES[run.status]
-    if status in FINISHED:
+    if status in FINISHED and not (status is Status.FAILED and waiting(trail, run)):
         raise NotWaitingError(run.id, f"it is {status}")
     scribe = begin(trail.store, trail.gate, run.id)  # the claim keeps all others out until this is written
     try:
@@ -104,7 +103,13 @@ def cancel(trail: Trail, run: RunRow) -> None:
     if run.owner is not None and not is_gone(run.owner):
         trail.store.request(run.id, CANCEL)
         return
-    with suppress(OwnedError, ConflictError):  # somebody took it up just now, and is asked on the next call
+    try:
         scribe = begin(trail.store, trail.gate, run.id)
-        error = StepError("RunCancelledError", str(RunCancelledError(run.id)))
-        trail.store.append(scribe.row("end", Status.CANCELLED, kind=Kind.END, status=Status.CANCELLED, error=error))
+    except OwnedError:  # somebody took it up just now
+        trail.store.request(run.id, CANCEL)
+        return
+    error = StepError("RunCancelledError", str(RunCancelledError(run.id)))
+    trail.store.append(scribe.row("end", Status.CANCELLED, kind=Kind.END, status=Status.CANCELLED, error=error))
+    for child in trail.store.runs(RunQuery(parent=run.id, limit=_CHILDREN)):
+        if STATUSES[child.status] not in FINISHED:
+            cancel(trail, child)

@@ -258,7 +258,7 @@ def test_letting_go_gives_the_space_back(tmp_path: Path) -> None:
     with everstep.open(path) as trail:
         for number in range(4):
             with trail.record(f"r-{number}") as run:
-                for step in range(100):
+                for step in range(150):
                     run.step("s", output=bytes(range(256)) * 20 + step.to_bytes(2, "big") * 500, output_to="x")
         trail.reclaim()
         full = path.stat().st_size
