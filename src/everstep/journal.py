@@ -35,6 +35,7 @@ AT = "at"  # the position, where the order of the rows does not give it
 RETRY = "retry"  # of an answer: the external effect is to be tried again
 UNKNOWN = "unknown"  # of a failure: that nobody knows how the external effect ended
 STEPS = "steps"  # of a lane that ended: how many it had
+CUT = "cut"  # of a lane that goes on: what stood in it from this position on is superseded
 
 
 class Recorded:
@@ -54,9 +55,7 @@ class Recorded:
         self.outcome: Entry | None = None
         self.intent = False  # an external effect was announced
         self.loose = False  # if it is not asked for again, it is superseded
-        self.cancelled: int | None = (
-            None  # the row that says so; the outcome, if there is one, came too late for the code
-        )
+        self.cancelled: int | None = None  # the row that says so; an outcome, if there is one, came too late
         self.reopened: int | None = None  # the run failed because of it, after so many attempts, and was taken up again
 
 
@@ -103,6 +102,7 @@ class Journal:
             self._add(entry)
         self._go_on()
         self._drop_cancelled()
+        self._loosen()
 
     def track(self, scope: int | None, path: str) -> Track | None:
         """The record of a lane, if there is one."""
@@ -138,9 +138,15 @@ class Journal:
         if kind == _ANSWER:
             self._answer(entry, meta)
         elif kind == _LANE_END:
-            self._track(meta[record.PARENT], meta[record.LANE] or "").ended = meta[record.METADATA][STEPS]
+            self._end_lane(meta[record.PARENT], self._track(meta[record.PARENT], meta[record.LANE] or ""), meta)
         elif kind not in {_START, _FORK}:
             self._add_step(entry, kind, meta)
+
+    def _end_lane(self, scope: int | None, track: Track, meta: list[Any]) -> None:
+        if CUT in meta[record.METADATA]:
+            self.cut(scope, track, meta[record.METADATA][CUT])
+        else:
+            track.ended = meta[record.METADATA][STEPS]
 
     def _answer(self, entry: Entry, meta: list[Any]) -> None:
         step = self._by_id[meta[record.ID]]
@@ -218,7 +224,16 @@ class Journal:
         if unknown or (step.id is not None and step.id not in self.pauses and (inside or not step.intent)):
             # Its code runs again, over what it had recorded. A question that nobody answered is asked anew.
             step.outcome, step.reopened, step.intent = None, step.attempt, bool(unknown)
-        self.cut(scope, track, position, whole=step.outcome is not None)
+        for known in track.steps[:position]:
+            if known.outcome is not None and known.outcome.seq > failure.seq:
+                known.outcome = None  # a stream, which was closed because of the failure
+        later = [n for n, known in enumerate(track.steps) if known.seq > failure.seq]
+        if step.outcome is None and (later or [len(track.steps)])[0] > position + 1:
+            # A stream too: what was done with its chunks before it failed is kept.
+            if later:
+                self.cut(scope, track, later[0])
+        else:
+            self.cut(scope, track, position, whole=step.outcome is not None)
         return list(_about(failure, CHAIN) or ()) if step.outcome is None else []
 
     def _around(self, scope: int | None, path: str) -> Iterator[Track]:
@@ -271,6 +286,25 @@ class Journal:
                 if not self._went_on(scope, track.path, last.cancelled):
                     self._ask_again(scope, track, len(track.steps) - 1)
 
+    def _loosen(self) -> None:
+        """Let go of what followed the chunks of a stream that was cut off: it begins again, and may be another one."""
+        for scope, lanes in self.scopes.items():
+            for track in lanes.values():
+                for position, step in enumerate(track.steps[:-1]):
+                    begun = step.id is not None and not step.intent and step.id not in self.pauses
+                    if begun and step.outcome is None and step.cancelled is None:
+                        self._loosen_after(scope, track, position)
+
+    def _loosen_after(self, scope: int | None, track: Track, position: int) -> None:
+        below = track.path + "/" if track.path else ""
+        tail = track.steps[position + 1 :]
+        for lane in self.scopes[scope].values():
+            if lane is not track and lane.path.startswith(below) and _spawned_at(lane.path[len(below) :]) > position:
+                lane.ended = None
+                tail += lane.steps
+        for step in tail:
+            step.loose = True
+
     def _ask_again(self, scope: int | None, track: Track, position: int) -> None:
         step = track.steps[position]
         step.cancelled = None
@@ -292,7 +326,7 @@ class Journal:
             known = track.steps[position]
             if known.name == name and known.digest == digest:
                 return known
-            if track.loose is not None and position >= track.loose:
+            if known.loose or (track.loose is not None and position >= track.loose):
                 track.rewritten = position
                 return None
             raise _divergence(track, position, name, digest)
@@ -352,7 +386,7 @@ def unasked(track: Track, asked: int) -> DivergenceError | None:
         rest = [step for steps in track.spare.values() for step in steps]
         step = min(rest, key=lambda step: step.seq, default=None)
     elif asked < len(track.steps) and (track.loose is None or asked < track.loose):
-        step = track.steps[asked]
+        step = track.steps[asked] if not track.steps[asked].loose else None
     else:
         step = None
     if step is None:

@@ -11,7 +11,8 @@ import struct
 import subprocess
 import sys
 import termios
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,6 +104,19 @@ def process(*words: object, cwd: Path | None = None, stdin: str | None = None, *
     return Done(done.returncode, done.stdout, done.stderr)
 
 
+@contextmanager
+def at_work(command: list[str], cwd: Path, until: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that has printed a line and is at work; whatever the test finds, none is left behind."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=cwd, env=environment(), stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == f"{until}\n"
+            yield process
+        finally:
+            process.kill()
+
+
 def on_a_terminal(*words: object, cwd: Path | None = None, columns: int = 100, typed: str = "", **more: str) -> Done:
     """Run a command as a person does: all its streams are a terminal. What it prints is in `stdout`."""
     ours, its = pty.openpty()
@@ -110,15 +124,15 @@ def on_a_terminal(*words: object, cwd: Path | None = None, columns: int = 100, t
     variables = {**environment(), "TERM": "xterm-256color", **more}
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         variables.pop(name, None)
-    at_work = subprocess.Popen(
+    with subprocess.Popen(
         [*COMMAND, *map(str, words)], cwd=cwd, env={**variables, **more}, stdin=its, stdout=its, stderr=its
-    )
-    os.close(its)
-    if typed:
-        os.write(ours, typed.encode())
-    printed = b""
-    with suppress(OSError):  # the terminal is gone when the process is
-        while part := os.read(ours, 65_536):
-            printed += part
-    os.close(ours)
-    return Done(at_work.wait(timeout=60), printed.decode(), "")
+    ) as person:
+        os.close(its)
+        if typed:
+            os.write(ours, typed.encode())
+        printed = b""
+        with suppress(OSError):  # the terminal is gone when the process is
+            while part := os.read(ours, 65_536):
+                printed += part
+        os.close(ours)
+    return Done(person.returncode, printed.decode(), "")

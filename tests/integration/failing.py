@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -161,6 +162,21 @@ def pool() -> str:
         for job in [workers.submit(_branch, name) for name in ("a", "b", "s")]:
             job.result()
     return act("c")
+
+
+@step(timeout=0.01)
+def slow() -> None:
+    WORLD("slow")
+    time.sleep(0.1)
+
+
+@workflow
+def times_out() -> str:
+    try:
+        slow()
+    except TimeoutError:
+        return act("after")
+    return "in time"
 
 
 # The same, awaited.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import everstep
-from tests.integration.cli_support import COMMAND, Done, on_a_terminal, process
+from tests.integration.cli_support import COMMAND, Done, at_work, on_a_terminal, process
 from tests.integration.support import environment
 
 AGENT = """
@@ -197,18 +197,13 @@ class TestResume:
     def test_ctrl_c_gives_the_run_up(self, place: Path) -> None:
         with everstep.open(place / "trail.db") as trail:
             trail.record("r-1", workflow="slow", inputs={}).release()
-        at_work = subprocess.Popen(
-            [*COMMAND, "resume", "r-1", "--app", "agent", "--trail", "trail.db"], cwd=place, env=environment(),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert at_work.stdout is not None
-        assert at_work.stdout.readline() == "waiting\n"
-        shown = everstep_command(place, "show", "r-1")
-        assert "active, owned by" in shown.stdout
-        assert everstep_command(place, "resume", "r-1", "--app", "agent").code == 5
-        at_work.send_signal(signal.SIGINT)
-        _, said = at_work.communicate(timeout=30)
-        assert (at_work.returncode, said.strip()) == (130, "")
+        command = [*COMMAND, "resume", "r-1", "--app", "agent", "--trail", "trail.db"]
+        with at_work(command, place, "waiting") as resuming:
+            assert "active, owned by" in everstep_command(place, "show", "r-1").stdout
+            assert everstep_command(place, "resume", "r-1", "--app", "agent").code == 5
+            resuming.send_signal(signal.SIGINT)
+            _, said = resuming.communicate(timeout=30)
+        assert (resuming.returncode, said.strip()) == (130, "")
         assert "interrupted" in everstep_command(place, "show", "r-1").stdout
 
 
@@ -265,15 +260,10 @@ class TestCancel:
         assert "next: everstep resume r-1" in shown.stderr
 
     def test_whoever_works_on_it_is_asked(self, place: Path) -> None:
-        at_work = subprocess.Popen([sys.executable, "agent.py", "slow", "r-1"], cwd=place, env=environment(),
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
-        assert at_work.stdout is not None
-        assert at_work.stdout.readline() == "waiting\n"
-        done = everstep_command(place, "cancel", "r-1", "--yes")
+        with at_work([sys.executable, "agent.py", "slow", "r-1"], place, "waiting"):
+            done = everstep_command(place, "cancel", "r-1", "--yes")
         assert done.code == 0
         assert "was asked to end it" in done.stderr
-        at_work.kill()
-        at_work.communicate()
 
     def test_without_yes_a_program_is_refused_and_a_person_is_asked(self, place: Path) -> None:
         agent(place, "report", "r-1", "x")

@@ -15,7 +15,7 @@ import pytest
 
 import everstep
 from everstep.cli.main import _COMMANDS
-from tests.integration.cli_support import COMMAND, as_a_person, data, on_a_terminal, process, run, trail_to_see
+from tests.integration.cli_support import COMMAND, as_a_person, at_work, data, on_a_terminal, process, run, trail_to_see
 from tests.integration.support import NOBODY, environment, output, small_trail
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -205,13 +205,13 @@ class TestStreams:
         pipe = subprocess.PIPE
         for words in (["state", "r"], ["state", "r", "--json"], ["show", "r@1"]):
             command = [*COMMAND, *words, "--trail", trail.store.where]
-            with subprocess.Popen(command, env=environment(), stdout=pipe, stderr=pipe) as at_work:
-                assert at_work.stdout is not None
-                assert at_work.stderr is not None
-                at_work.stdout.read(10)
-                at_work.stdout.close()
-                assert at_work.stderr.read() == b"", words
-            assert at_work.returncode == 0
+            with subprocess.Popen(command, env=environment(), stdout=pipe, stderr=pipe) as telling:
+                assert telling.stdout is not None
+                assert telling.stderr is not None
+                telling.stdout.read(10)
+                telling.stdout.close()
+                assert telling.stderr.read() == b"", words
+            assert telling.returncode == 0
 
     def test_a_stream_that_knows_only_ascii_is_no_error(self, tmp_path: Path) -> None:
         with everstep.open(tmp_path / "trail.db") as trail, trail.record("größe") as recorder:
@@ -267,15 +267,10 @@ def test_ctrl_c_is_quiet_and_130(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("import time\nprint('loaded', flush=True)\ntime.sleep(60)\n")
     with everstep.open(path) as trail:
         trail.record("open", workflow="w").release()
-    at_work = subprocess.Popen(
-        [*COMMAND, "resume", "open", "--app", "slow", "--trail", str(path)], cwd=tmp_path, env=environment(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    assert at_work.stdout is not None
-    assert at_work.stdout.readline() == "loaded\n"
-    at_work.send_signal(signal.SIGINT)
-    _, said = at_work.communicate(timeout=30)
-    assert (at_work.returncode, said.strip()) == (130, "")
+    with at_work([*COMMAND, "resume", "open", "--app", "slow", "--trail", str(path)], tmp_path, "loaded") as resuming:
+        resuming.send_signal(signal.SIGINT)
+        _, said = resuming.communicate(timeout=30)
+    assert (resuming.returncode, said.strip()) == (130, "")
 
 
 def test_every_command_has_its_line_in_the_help(seen: Path) -> None:

@@ -1326,6 +1326,7 @@ def test_a_sleep_that_was_cut_short_by_a_timeout_is_cut_short_again(trail: Trail
             found = "slept"
         except TimeoutError:
             found = "timed out"
+        await act_later("went on")
         await act_later("end")
         return found
 

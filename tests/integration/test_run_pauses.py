@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -393,6 +393,34 @@ def test_a_failure_beside_a_pause_is_a_failure_and_the_question_stays_open(trail
     again = run(trail, asking, id="r")
     assert [each.seq for each in again.pauses] == [asked.seq]
     assert run(trail, asking, id="r", answer="yes").value == ["yes", "sibling"]
+
+
+@step
+async def numbers() -> AsyncIterator[int]:
+    yield 1
+    yield 2
+
+
+@workflow
+async def reading_beside_a_pause() -> list[Any]:
+    async def read() -> int:
+        async for number in numbers():
+            await asyncio.sleep(3600 if reading_slowly else 0)
+        return number
+
+    return await asyncio.gather(pause("go on?"), read())
+
+
+reading_slowly = [True]
+
+
+def test_a_stream_that_nobody_reads_on_does_not_hold_up_a_pause(trail: Trail) -> None:
+    began = time.monotonic()
+    reading_slowly[:] = [True]
+    assert run(trail, reading_beside_a_pause, id="r").paused
+    assert time.monotonic() - began < 30
+    reading_slowly.clear()
+    assert run(trail, reading_beside_a_pause, id="r", answer="yes").value == ["yes", 2]
 
 
 # Nobody is held.
@@ -976,7 +1004,7 @@ def test_answers_for_children_are_never_mixed_up(trail: Trail) -> None:
         return list(await asyncio.gather(child("a"), child("b")))
 
     result = run(trail, parent, id="r")
-    assert [each.prompt for each in result.pauses] == ["a?", "b?"]
+    assert sorted(each.prompt for each in result.pauses) == ["a?", "b?"]
     with pytest.raises(NotWaitingError, match="open questions"):
         trail.answer("r", "which?")
     with pytest.raises(NotWaitingError, match="open questions"):

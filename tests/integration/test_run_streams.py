@@ -485,6 +485,7 @@ def test_what_was_done_with_the_chunks_before_a_failure_is_kept_when_the_run_is_
     calls.fail = set()
     calls.clear()
     assert run(trail, streaming, id="r").value == ["did token 0", "did token 1", "did token 2"]
+    assert [each for each in calls if str(each).startswith("did")] == ["did token 2"]
     assert trail.verify().ok
 
 
@@ -671,6 +672,7 @@ async def running_out_of_time() -> list[str]:
                 found.append(await act_later(f"did {chunk}"))
     except TimeoutError:
         found.append("timed out")
+    await act_later("went on")
     await act_later("afterwards")
     return found
 

@@ -14,7 +14,7 @@ from everstep.codec.record import StepRecord
 from everstep.model import Kind
 from everstep.store.memory import MemoryStore
 from tests.programs.generator import Node, Program, program
-from tests.programs.interpreter import Answer, Boom, Given, Key, World
+from tests.programs.interpreter import Answer, Boom, Given, Key, World, number
 from tests.programs.lives import Mortal, live
 
 ARGUMENT, RENAMED, INSERTED, TWIN, REMOVED, SWAPPED = "argument", "renamed", "inserted", "twin", "removed", "swapped"
@@ -23,37 +23,46 @@ _NEW = "new"  # a name that no program has
 _MARKED = 1  # the uid of a step that the change brought in
 
 
-def _places(nodes: list[Node]) -> Iterator[tuple[list[Node], int]]:
-    """Every step of a program, as a list and the place in it."""
-    for place, node in enumerate(nodes):
-        if node.kind in {"leaf", "step"}:
-            yield nodes, place
+def _lists(nodes: list[Node]) -> Iterator[list[Node]]:
+    """Every sequence of a program."""
+    yield nodes
+    for node in nodes:
         for inner in (node.body, node.other, *node.branches):
-            yield from _places(inner)
+            if inner:
+                yield from _lists(inner)
+
+
+def _places(code: Program, change: str) -> list[tuple[list[Node], int]]:
+    """Where a program can be changed so."""
+    lists = list(_lists(code.nodes))
+    if change == INSERTED:
+        return [(nodes, place) for nodes in lists for place in range(len(nodes) + 1)]
+    steps = [(nodes, place) for nodes in lists for place, node in enumerate(nodes) if node.kind in {"leaf", "step"}]
+    return [each for each in steps if _can_be_swapped(*each)] if change == SWAPPED else steps
 
 
 def changed(code: Program, chance: Random, change: str) -> tuple[Program, int] | None:
     """The program with one step changed, and the uid of that step. None if there is none that could be."""
     code = replace(code, nodes=deepcopy(code.nodes))
-    places = [each for each in _places(code.nodes) if change != SWAPPED or _can_be_swapped(*each)]
+    places = _places(code, change)
     if not places:
         return None
     nodes, place = chance.choice(places)
+    if change == INSERTED:
+        nodes.insert(place, Node("leaf", _MARKED, _NEW, plain=True))
+        return code, _MARKED
     node = nodes[place]
+    if change == TWIN:
+        nodes.insert(place, replace(node, uid=_MARKED))
+        return code, _MARKED
     if change == ARGUMENT:
         node.constant += 10
     elif change == RENAMED:
         node.name = _NEW
     elif change == REMOVED:
         del nodes[place]
-    elif change == SWAPPED:
-        nodes[place], nodes[place + 1] = nodes[place + 1], nodes[place]
     else:
-        made = Node("leaf", _MARKED, _NEW, plain=node.plain)
-        if change == TWIN:
-            made = replace(deepcopy(node), uid=_MARKED, body=node.body)
-        nodes.insert(place, made)
-        return code, _MARKED
+        nodes[place], nodes[place + 1] = nodes[place + 1], nodes[place]
     return code, node.uid
 
 
@@ -70,8 +79,9 @@ def _look(node: Node) -> tuple[str, int, bool]:
 class Witness(World):
     """A world that keeps account instead of judging: which answers were given, and what was executed for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: str) -> None:
         super().__init__()
+        self.run = run
         self.asked: set[int] = set()  # uids
         self.live: list[tuple[int, int]] = []  # uid and row of what was executed
         self.given: list[int] = []  # rows, in the order their answers were given
@@ -80,9 +90,10 @@ class Witness(World):
         self.asked.add(node.uid)
 
     def execute(self, node: Node, key: Key, given: Given) -> Answer:
-        answer = super().execute(node, key, given)
-        self.live.append((node.uid, answer[1]))
-        return answer
+        answer, row, asked = super().execute(node, key, given)
+        row = number(self.run, row)  # of this life
+        self.live.append((node.uid, row))
+        return answer, row, asked
 
     def _note(self, node: Node, key: Key) -> None:
         return
@@ -110,14 +121,14 @@ def verdict(family: str, seed: int, change: str) -> Verdict:
     after = changed(code, chance, change)
     if after is None:
         return Verdict("no place for it")
-    store, run_id, world = MemoryStore(), f"{family}-{seed}-{change}", Witness()
-    whole = live(code, f"{run_id}-whole", Witness(), store, Random(seed))
+    store, run_id, world = MemoryStore(), f"{family}-{seed}-{change}", Witness("recorded")
+    whole = live(code, f"{run_id}-whole", Witness("whole"), store, Random(seed))
     if whole.how != "ok":
         return Verdict("fails by itself")
     live(code, run_id, world, Mortal(store, None, before_the_end=True), Random(seed))
     trail = everstep.Trail(store)
     before, finished = trail.steps(run_id), Counter(uid for uid, _ in world.live)
-    world = Witness()
+    world = Witness("changed")
     outcome = live(after[0], run_id, world, store, chance)
     problems = list(world.faults)
     problems += _wrongly_live(before, trail.steps(run_id), world)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -182,7 +182,7 @@ def _advise(here: Session, run: Run, tree: Outline, *, interrupted: bool) -> Non
         here.output.talk("\n" * here.output.person + "\n".join(f"next: {line}" for line in nexts))
 
 
-def _nexts(run: Run, tree: Outline, *, interrupted: bool) -> Iterator[list[object]]:
+def _nexts(run: Run, tree: Outline, *, interrupted: bool) -> Iterator[Sequence[object]]:
     if run.status is Status.PAUSED:
         open_questions = [node for _, node in tree.walk() if node.status in {Status.PAUSED, Status.UNKNOWN}]
         several = len(open_questions) > 1

@@ -25,6 +25,7 @@ _IMMUTABLE = frozenset((str, int, float, bool, type(None), bytes, complex))
 _NAMED = (
     FunctionType, BuiltinFunctionType, MethodType, MethodWrapperType, MethodDescriptorType, WrapperDescriptorType, type
 )  # fmt: skip
+_BOXES = (list, tuple, dict, functools.partial)
 _SIMPLE = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -142,12 +143,8 @@ def _stand_in(gate: Gate, value: Any, path: str, *, by_class: bool = False) -> A
         own = getattr(type(value), "__everstep_digest__", None)
         if own is not None:
             return own(value)
-        if type(value) in {list, tuple}:
-            return type(value)(_stand_in(gate, item, f"{path}[{at}]") for at, item in enumerate(value))
-        if type(value) is dict:
-            return {key: _stand_in(gate, item, f"{path}[{key!r}]") for key, item in value.items()}
-        if isinstance(value, functools.partial):
-            return [_stand_in(gate, part, path) for part in (value.func, value.args, value.keywords)]
+        if type(value) in _BOXES:
+            return _in_parts(gate, value, path)
         if isinstance(value, _NAMED):
             owner = getattr(value, "__self__", None)
             bound = owner is not None and not isinstance(owner, type | ModuleType)
@@ -156,6 +153,14 @@ def _stand_in(gate: Gate, value: Any, path: str, *, by_class: bool = False) -> A
             return _name_of(type(value))
         raise UnstorableError(path, refused.reason) from None
     return value
+
+
+def _in_parts(gate: Gate, value: Any, path: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _stand_in(gate, item, f"{path}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, functools.partial):
+        return [_stand_in(gate, part, path) for part in (value.func, value.args, value.keywords)]
+    return type(value)(_stand_in(gate, item, f"{path}[{at}]") for at, item in enumerate(value))
 
 
 def _name_of(value: Any) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from everstep.codec import chain, frame, record
+from everstep.codec import chain, frame
 from everstep.codec.delta import APPEND, SET
 from everstep.codec.record import StepRecord
 from everstep.errors import (
@@ -23,15 +23,17 @@ from everstep.errors import (
     UnknownOutcomeError,
 )
 from everstep.journal import AT, CHAIN, STEPS, UNKNOWN, Journal, Recorded, unasked
-from everstep.model import STATUSES, Kind, Status
+from everstep.model import Kind, Status
 from everstep.run import faults
 from everstep.run.arguments import Inputs
 from everstep.run.lanes import CURRENT, OUTSIDE, Lane, Scope
 from everstep.run.pen import Pen, Waiter
+from everstep.run.placing import Places
 from everstep.run.turnstile import Turnstile
 from everstep.store.base import LEASE_SECONDS
 from everstep.trail.compare import changes
 from everstep.trail.events import Event, hide
+from everstep.trail.reading import Reader
 from everstep.trail.trail import Trail
 
 if TYPE_CHECKING:
@@ -120,6 +122,7 @@ class Execution:
         self.on_halt: Callable[[], object] | None = None
         self.on_suspend: Callable[[], object] | None = None
         self.events = trail.events if trail is not None else None
+        self._places = Places(journal)
         self._ended: list[Lane] = []  # lanes whose end goes with the next row
         self._count = 0
         self._suspended: list[Lane] = []
@@ -147,6 +150,10 @@ class Execution:
             if track.rewritten == ask.position:
                 self.journal.cut(lane.scope.id, track, ask.position)
                 ask.rewritten, track.rewritten = True, None
+        if ask.recorded is None and not ask.rewritten and self.journal.scopes:
+            misplaced = self._places.fault(lane, ask.position, name)
+            if misplaced is not None:
+                raise self.diverged(misplaced)
         return ask
 
     def _ask_unordered(self, lane: Lane, name: str, inputs: Inputs | None) -> Ask:
@@ -184,6 +191,11 @@ class Execution:
         except EverstepError:
             return ""
         return f" Changed: {'; '.join(str(part)[2:].removeprefix('state.') for part in parts[:3])}." if parts else ""
+
+    def entry(self, seq: int) -> chain.Entry:
+        """A row of the run."""
+        assert self.trail is not None  # noqa: S101 - a run without a store has no rows
+        return Reader(self.trail.store).entries(self.trail.store.run(self.run_id), seq, seq)[0]
 
     def payload(self, entry: chain.Entry) -> list[Any]:
         """What a row carries, its classes found where the code can name them."""

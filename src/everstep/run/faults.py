@@ -13,6 +13,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
+from everstep import errors
 from everstep.codec.chain import Entry
 from everstep.codec.registry import register
 from everstep.codec.values import decode, view
@@ -79,18 +80,21 @@ def raised_again(kept: list[Any], reach: Reach) -> BaseException:
     kind, message = kept[0], kept[1] if len(kept) > 1 else ""
     origin = kept[3] if len(kept) > 3 else None
     if origin is not None:
-        module, args = origin
+        module, args, attributes, members = [*origin, None, None][:4]
         cls = getattr(builtins, kind, None) if module == "builtins" else reach.exception(module, kind)
         if isinstance(cls, type) and issubclass(cls, Exception):
             with suppress(Exception):  # whatever its own code does, there is a stand-in
-                error = _made(cls, args)
-                return error if str_of(error) == message else _made(_saying(cls, message), args)
+                if members is not None:
+                    args = [*args, [raised_again(each, reach) for each in members]]
+                error = _made(cls, args, attributes)
+                return error if str_of(error) == message else _made(_saying(cls, message), args, attributes)
     return RecordedError(kind, message)
 
 
-def _made(cls: type[Exception], args: list[Any]) -> Exception:
+def _made(cls: type[Exception], args: list[Any], attributes: dict[str, Any] | None) -> Exception:
     error = cls.__new__(cls, *args)
     error.args = tuple(args)
+    error.__dict__.update(attributes or {})
     return error
 
 
@@ -131,7 +135,7 @@ class Reach:
     """What the functions of a program can name: their globals, and what stands in the modules among these."""
 
     def __init__(self) -> None:
-        self._modules: dict[str, dict[str, Any]] = {}
+        self._modules: dict[str, dict[str, Any]] = {errors.__name__: vars(errors)}
         self._classes: dict[tuple[str, str], type] = {}
         self._known: set[int] = set()
 

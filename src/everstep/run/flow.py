@@ -27,7 +27,7 @@ from everstep.journal import Recorded, flags_of
 from everstep.model import Kind, Status
 from everstep.run import faults
 from everstep.run.arguments import Inputs
-from everstep.run.execution import Ask, Execution
+from everstep.run.execution import RESTARTING, Ask, Execution
 from everstep.run.lanes import Lane
 from everstep.run.pen import Waiter
 from everstep.run.restoring import serve
@@ -168,7 +168,7 @@ def completed(
     if scope.lanes or run.divergence is not None:
         run.check_left(scope)
     flags = 0
-    if loop is not None:
+    if loop is not None and not partial:
         flags = record.AWAITED
     if step.external:
         flags |= record.EXTERNAL
@@ -185,6 +185,8 @@ def is_outcome(run: Execution, error: BaseException, inner: Lane) -> bool:
         return False
     if run.stopping is not None and (inner.scope.lanes or isinstance(error, RunCancelledError)):
         return False
+    if run.stopping not in {None, RESTARTING} and inner.scope.id is None:
+        return False  # the code will not see it: it is no more than a step that was cut off
     if run.pen is not None and run.pen.failure is not None:
         return False
     return not isinstance(error, JournalError) or isinstance(error, _OUTCOMES)
@@ -217,7 +219,9 @@ def failed(
     return waiter
 
 
-def broken_off(run: Execution, ask: Ask, error: BaseException, loop: Any) -> None:
+def broken_off(
+    run: Execution, ask: Ask, error: BaseException, loop: Any, *, chunks: list[Any] | None = None
+) -> None:
     """Note that the code did not get a step's outcome: the step was cancelled, or the program was told to end."""
     scope = ask.scope
     if isinstance(error, asyncio.CancelledError):
@@ -225,7 +229,7 @@ def broken_off(run: Execution, ask: Ask, error: BaseException, loop: Any) -> Non
             with suppress(EverstepError):  # what is wrong is told by the next row; and nobody can wait for this one
                 run.put(
                     ask, loop, whole=scope.id is None and ask.entry is None, kind=Kind.CANCELLED,
-                    status=Status.CANCELLED, attempt=scope.attempt, id=scope.id,
+                    status=Status.CANCELLED, attempt=scope.attempt, id=scope.id, output=chunks,
                 )  # fmt: skip
     elif not isinstance(error, Suspended | GeneratorExit):
         run.interrupt(error)

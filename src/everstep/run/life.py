@@ -46,7 +46,6 @@ from everstep.trail.reading import Reader
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
 
-
 _NAMED = "named"  # in what is said of a run: inputs that something stands for
 
 

@@ -1,7 +1,8 @@
 """Steps that give their outcome chunk by chunk.
 
 A stream's beginning is written before its first chunk, because its consumer may take other steps in the same lane
-between two chunks. Its outcome is the list of its chunks, also when it was closed early or failed half-way.
+between two chunks. Its outcome is the list of its chunks, also when it was closed early or failed half-way. One that
+was cut off has none: its code is gone through again, over the steps inside that are on record.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec import record
-from everstep.model import STATUSES, Status
-from everstep.run import faults, flow
+from everstep.errors import DivergenceError, RunStoppedError
+from everstep.journal import CUT, flags_of
+from everstep.model import Kind
+from everstep.run import flow
 from everstep.run.driving import known_loop
 from everstep.run.execution import Ask
-from everstep.run.lanes import CURRENT, Lane
+from everstep.run.lanes import CURRENT, Lane, here
+from everstep.run.restoring import restored
 
 if TYPE_CHECKING:
     from everstep.run.steps import Step
@@ -25,7 +30,7 @@ _IMMUTABLE = (str, int, float, bool, bytes, type(None))
 
 
 class _Open:
-    """A stream at work: what its two drivers share."""
+    """A stream that is read: what its two drivers share."""
 
     def __init__(self, lane: Lane, step: Step[..., Any], args: Any, kwargs: Any, loop: Any) -> None:
         self.run, self.step, self.loop = lane.run, step, loop
@@ -33,32 +38,56 @@ class _Open:
         self.chunks: list[Any] = []
         self.inner: Lane | None = None
 
-    def recorded(self) -> tuple[list[Any], BaseException | None] | None:
-        """The chunks that are on record, and the exception that followed them; None if it has no outcome yet."""
-        known = self.ask.recorded
-        if known is None or known.outcome is None:
-            return None
-        payload = self.run.payload(known.outcome)
-        chunks = (payload[record.OUTPUT] if len(payload) > record.OUTPUT else None) or []
-        error = None
-        if STATUSES[known.outcome.status] is Status.FAILED:
-            error = faults.raised_again(payload[record.ERROR], self.run.reach)
-            faults.mark(error, self.ask.lane.scope, known.outcome.seq)
-        self.run.note(self.ask, known.id or known.outcome.seq, known.outcome.duration / 1000, Status.RESTORED, error)
-        return chunks, error
+    # On record.
+
+    @property
+    def outcome(self) -> Any:
+        """The row with its outcome, if there is one."""
+        return None if self.ask.recorded is None else self.ask.recorded.outcome
+
+    @property
+    def cancelled(self) -> int | None:
+        """The row that says that it was cancelled."""
+        return None if self.ask.recorded is None else self.ask.recorded.cancelled
+
+    def recorded(self) -> list[Any]:
+        """The chunks on record."""
+        entry = self.outcome if self.cancelled is None else self.run.entry(self.cancelled)
+        payload = self.run.payload(entry)
+        return (payload[record.OUTPUT] if len(payload) > record.OUTPUT else None) or []
+
+    def served(self) -> None:
+        """All chunks on record were given: what follows them. Raises what the stream raised."""
+        _, error = restored(self.run, self.ask)
+        if error is not None:
+            raise error
+        if flags_of(self.outcome) & record.PARTIAL:
+            lane, name = self.ask.lane, self.ask.name
+            raise self.run.diverged(
+                DivergenceError(
+                    "inserted", lane=lane.path, position=self.ask.position, seq=self.outcome.seq,
+                    recorded=f"{name}, closed after its last chunk", requested=f"another chunk of {name}",
+                )
+            )  # fmt: skip
+
+    def left(self) -> None:
+        """The consumer closed what is on record."""
+        if self.run.stopping is None:
+            restored(self.run, self.ask)
+
+    # Live.
 
     def begin(self) -> Lane:
         """The lane of its body, its beginning handed to the store."""
         known = self.ask.recorded
-        if known is not None:
-            known.id = None  # cut off in the middle: its chunks are gone, it begins again
         inner = self.inner = self.run.enter(self.ask, 1 if known is None else known.attempt + 1)
         self.ask.lane.busy = None  # the consumer's code goes on between the chunks
-        inner.scope.waits = True  # until the consumer wants more
-        if self.run.pen is not None:
+        self.run.at_work.discard(inner.scope)
+        inner.scope.waits = True  # for the consumer, and has no outcome before that has enough
+        if self.run.pen is not None and inner.scope.start is not None:
             with self.run.lock:
                 self.run.begun(inner.scope)
-                self.run.pen.send(self.loop)
+                self.run.pen.send(self.loop, unawaited=True)
         return inner
 
     def keep(self, chunk: Any) -> None:
@@ -67,94 +96,132 @@ class _Open:
 
     def end(self, error: BaseException | None, *, early: bool = False) -> Any:
         """Record the outcome. What to wait for; None where there is nothing to record."""
-        inner = self.inner
-        if inner is None:
-            return None
-        duration = self.run.leave(self.ask)
-        if early and self.run.stopping is not None:
+        run, ask, inner = self.run, self.ask, self.inner
+        assert inner is not None  # noqa: S101 - what has not begun does not end
+        duration = run.leave(ask)
+        if early and run.stopping is not None:
             return None  # it was not the code that had enough of it
-        if error is None:
-            return flow.completed(self.run, self.ask, self.step, inner, self.chunks, duration, self.loop, partial=early)
-        if not flow.is_outcome(self.run, error, inner):
+        if error is not None and not flow.is_outcome(run, error, inner):
             if not isinstance(error, Exception):
-                flow.broken_off(self.run, self.ask, error, self.loop)
+                flow.broken_off(run, ask, error, self.loop, chunks=self.chunks)
             return None
-        return flow.failed(self.run, self.ask, inner, error, duration, self.loop, chunks=self.chunks)
+        self._let_go()
+        if error is not None:
+            return flow.failed(run, ask, inner, error, duration, self.loop, chunks=self.chunks)
+        return flow.completed(run, ask, self.step, inner, self.chunks, duration, self.loop, partial=early)
+
+    def _let_go(self) -> None:
+        """Take back what followed the chunks of an earlier attempt, as far as it did not follow those of this one."""
+        lane, track, pen = self.ask.lane, self.ask.lane.track, self.run.pen
+        rest = [] if track is None else track.steps[lane.position :]
+        if track is not None and pen is not None and rest and rest[0].loose:
+            with self.run.lock:
+                pen.draft(
+                    "lane cut", kind=Kind.LANE_END, parent=lane.scope.id, lane=lane.path or None,
+                    metadata={CUT: lane.position},
+                )  # fmt: skip
+                self.run.journal.cut(lane.scope.id, track, lane.position)
+
+    def told(self, error: BaseException | None) -> None:
+        """Tell of the outcome, now that it is durable."""
+        if self.run.events:
+            self.run.tell_outcome(self.ask, error)
+
+
+@contextmanager
+def _inside(lane: Lane) -> Iterator[None]:
+    """Round each chunk, never across a yield: the consumer has its own lane."""
+    token = CURRENT.set(lane)
+    lane.run.at_work.add(lane.scope)
+    try:
+        yield
+    finally:
+        lane.run.at_work.discard(lane.scope)
+        with suppress(ValueError):  # closed from elsewhere, where another context is in use
+            CURRENT.reset(token)
 
 
 def stream(lane: Lane, step: Step[..., Any], args: Any, kwargs: Any) -> Iterator[Any]:
     """The chunks of a step, recorded or live."""
-    opened = _Open(lane, step, args, kwargs, None)
-    recorded = opened.recorded()
-    if recorded is not None:
-        chunks, error = recorded
-        yield from chunks
-        if error is not None:
-            raise error
+    opened = _Open(here() or lane, step, args, kwargs, None)
+    if opened.outcome is not None:
+        try:
+            yield from opened.recorded()
+        except GeneratorExit:
+            opened.left()
+            raise
+        opened.served()
         return
     inner = opened.begin()
     source: Any = step.function(*args, **kwargs)
     try:
         while True:
-            token = CURRENT.set(inner)  # round each chunk, never across a yield: the consumer has its own lane
-            try:
-                chunk = next(source)
-            finally:
-                CURRENT.reset(token)
+            with _inside(inner):
+                chunk = next(source, _END)
+            if chunk is _END:
+                break
             opened.keep(chunk)
             yield chunk
-    except StopIteration:
-        _settle(opened.end(None))
     except GeneratorExit:
-        source.close()
-        _settle(opened.end(None, early=True))
+        with _inside(inner), suppress(RunStoppedError):
+            source.close()
+        _settle(opened, opened.end(None, early=True), None)
         raise
     except BaseException as error:
-        _settle(opened.end(error))
+        _settle(opened, opened.end(error), error)
         raise
+    _settle(opened, opened.end(None), None)
 
 
-def _settle(waiter: Any) -> None:
+_END: Any = object()
+
+
+def _settle(opened: _Open, waiter: Any, error: BaseException | None) -> None:
     if waiter is not None:
         waiter()
+        opened.told(error)
 
 
 async def stream_awaited(lane: Lane, step: Step[..., Any], args: Any, kwargs: Any) -> AsyncIterator[Any]:
     """`stream` for async generators."""
-    opened = _Open(lane, step, args, kwargs, known_loop(step.name))
-    if opened.ask.recorded is not None and opened.ask.recorded.cancelled is not None:
-        await asyncio.get_running_loop().create_future()  # until it is cancelled again
-    recorded = opened.recorded()
-    if recorded is not None:
-        await lane.run.turnstile.deliver(opened.ask.recorded.outcome.seq)  # type: ignore[union-attr] # it has one
-        chunks, error = recorded
-        for chunk in chunks:
+    opened = _Open(here() or lane, step, args, kwargs, known_loop(step.name))
+    if opened.cancelled is not None:
+        for chunk in await asyncio.to_thread(opened.recorded):
             yield chunk
-        if error is not None:
-            raise error
+        await asyncio.get_running_loop().create_future()  # until it is cancelled again
+    if opened.outcome is not None:
+        try:
+            for chunk in opened.recorded():
+                yield chunk
+        except GeneratorExit:
+            opened.left()
+            raise
+        await opened.run.turnstile.deliver(opened.outcome.seq)
+        opened.served()
         return
     inner = opened.begin()
     source: Any = step.function(*args, **kwargs)
     try:
         while True:
-            token = CURRENT.set(inner)
-            try:
-                chunk = await anext(source)
-            finally:
-                CURRENT.reset(token)
+            with _inside(inner):
+                chunk = await anext(source, _END)
+            if chunk is _END:
+                break
             opened.keep(chunk)
             yield chunk
-    except StopAsyncIteration:
-        await _settle_awaited(opened, opened.end(None))
-    except GeneratorExit:  # nothing can be awaited here: it is written soon
-        opened.end(None, early=True)
+    except GeneratorExit:
+        with _inside(inner), suppress(RunStoppedError):
+            await source.aclose()
+        await _settle_awaited(opened, opened.end(None, early=True), None)
         raise
     except BaseException as error:
-        await _settle_awaited(opened, opened.end(error))
+        await _settle_awaited(opened, opened.end(error), error)
         raise
+    await _settle_awaited(opened, opened.end(None), None)
 
 
-async def _settle_awaited(opened: _Open, waiter: Any) -> None:
+async def _settle_awaited(opened: _Open, waiter: Any, error: BaseException | None) -> None:
     if waiter is not None:
         await asyncio.shield(waiter)
-    await opened.run.turnstile.deliver(None)
+        opened.told(error)
+        await opened.run.turnstile.deliver(None)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Unpack
@@ -18,12 +17,13 @@ from everstep.codec.chain import Entry
 from everstep.codec.delta import APPEND, DELETE, SET, Differ
 from everstep.codec.keyframe import StateTree, thaw
 from everstep.codec.record import StepRecord, read_ops, trimmed
-from everstep.codec.values import encode, view
-from everstep.errors import EverstepError, ForkedError, StaleWriterError, StateError, UnstorableError
+from everstep.codec.values import view
+from everstep.errors import ForkedError, StaleWriterError, StateError, UnstorableError
 from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, CheckpointKind, Kind, Secret, Status, StepError
 from everstep.policy.redaction import Gate
 from everstep.store.base import Append, Claim, Keyframe, Store
 from everstep.trail.detail import About, Detail, Path, micros, moment, number_of, operations, text
+from everstep.trail.failure import described
 from everstep.trail.reading import Reader
 from everstep.trail.refusal import META, PAYLOAD, named
 
@@ -136,7 +136,7 @@ class Scribe:
         number = _COMPLETED if status is Status.COMPLETED else STATUS_NUMBER[Status(status)]
         kept_error = None
         if error is not None:
-            kept_error = _describe(error)
+            kept_error = described(error)
             number = _FAILED if number == _COMPLETED else number
         flags |= (
             (record.EXTERNAL if external else 0) | (record.CACHED if cached else 0) | (record.PARTIAL if partial else 0)
@@ -378,31 +378,3 @@ class _Shadow:
 def _with_inputs(inputs: bytes, body: bytes) -> bytes:
     """A payload with its inputs, encoded already, in the place that was left empty for them (a nil, or nothing)."""
     return b"".join((body[:1], inputs, body[2:])) if len(body) > 1 else b"\x91" + inputs
-
-
-def _describe(error: BaseException | StepError) -> list[Any]:
-    if isinstance(error, StepError):
-        return trimmed([error.type, error.message, error.traceback])
-    if not isinstance(error, BaseException):
-        raise UnstorableError("error", f"it is a {type(error).__name__}", "Give the exception, or a StepError.")
-    try:
-        message = str(error)
-        trace = "".join(traceback.format_exception(error)) if error.__traceback__ is not None else None
-    except Exception as another:  # noqa: BLE001 - whatever an exception's own code does, its step is recorded
-        message, trace = f"(its text could not be had: {type(another).__name__})", None
-    name, module = type(error).__qualname__, type(error).__module__
-    return trimmed([name, _whole(message), None if trace is None else _whole(trace), _origin(module, error.args)])
-
-
-def _origin(module: str, args: tuple[Any, ...]) -> list[Any] | None:
-    """What it takes to raise the exception again, if that can be stored."""
-    try:
-        encode(list(args))
-    except (EverstepError, RecursionError):
-        return None
-    return [module, list(args)]
-
-
-def _whole(text: str) -> str:
-    """The text with half characters spelled out, which cannot be stored as they are."""
-    return text.encode("utf-8", "backslashreplace").decode()

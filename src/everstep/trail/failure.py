@@ -1,0 +1,60 @@
+"""What is kept of an exception: what people read, and what it takes to raise it again."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+from everstep.codec.record import trimmed
+from everstep.codec.values import encode
+from everstep.errors import EverstepError, UnstorableError
+from everstep.model import StepError
+
+
+def described(error: BaseException | StepError) -> list[Any]:
+    """Its type, text and traceback; then its origin: module, arguments, attributes, and members if it is a group."""
+    if isinstance(error, StepError):
+        return trimmed([error.type, error.message, error.traceback])
+    if not isinstance(error, BaseException):
+        raise UnstorableError("error", f"it is a {type(error).__name__}", "Give the exception, or a StepError.")
+    try:
+        trace = "".join(traceback.format_exception(error)) if error.__traceback__ is not None else None
+    except Exception:  # noqa: BLE001 - whatever an exception's own code does, its step is recorded
+        trace = None
+    return trimmed([*_said(error), None if trace is None else _whole(trace), _origin(error)])
+
+
+def _said(error: BaseException) -> tuple[str, str]:
+    try:
+        message = str(error)
+    except Exception as another:  # noqa: BLE001 - as above
+        message = f"(its text could not be had: {type(another).__name__})"
+    return type(error).__qualname__, _whole(message)
+
+
+def _origin(error: BaseException) -> list[Any]:
+    args, members = error.args, None
+    if isinstance(error, BaseExceptionGroup):
+        args = (error.message,)
+        members = [[*_said(each), None, _origin(each)] for each in error.exceptions]
+    if not _storable(list(args)):
+        args = (_said(error)[1],)
+    attributes = {
+        name: value
+        for name, value in getattr(error, "__dict__", {}).items()
+        if not name.startswith("__") and _storable({name: value})
+    }
+    return trimmed([type(error).__module__, list(args), attributes or None, members])
+
+
+def _storable(value: Any) -> bool:
+    try:
+        encode(value)
+    except (EverstepError, RecursionError):
+        return False
+    return True
+
+
+def _whole(text: str) -> str:
+    """The text with half characters spelled out, which cannot be stored as they are."""
+    return text.encode("utf-8", "backslashreplace").decode()
