@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from everstep.trail.events import Event as Event
     from everstep.trail.recorder import AsyncRecorder as AsyncRecorder
     from everstep.trail.recorder import Recorder as Recorder
-    from everstep.trail.trail import open as open  # noqa: A004 - everstep.open, as in io.open
     from everstep.trail.trail import Trail as Trail
+    from everstep.trail.trail import open as open  # noqa: A004 - everstep.open, as in io.open
     from everstep.trail.twin import AsyncTrail as AsyncTrail
 
 _HOMES = {

@@ -438,9 +438,9 @@ class ConcurrentStepsError(JournalError):
     def __init__(self, name: str, other: str, lane: str) -> None:
         self.name, self.other, self.lane = name, other, lane
         super().__init__(
-            f"step {name!r} began while {other!r} was at work in the same lane ({lane or 'main'}): a thread or task was "
-            "started in a way that Everstep does not see. Start it with everstep.submit(pool, fn, ...), or call the "
-            "steps inside `with everstep.unordered():`."
+            f"step {name!r} began while {other!r} was at work in the same lane ({lane or 'main'}): a thread or task "
+            "was started in a way that Everstep does not see. Start it with everstep.submit(pool, fn, ...), or call "
+            "the steps inside `with everstep.unordered():`."
         )
 
 
@@ -450,8 +450,8 @@ class UnknownLoopError(JournalError):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(
-            f"step {name!r} was awaited on an event loop that was started inside the run (asyncio.run in a thread?), so "
-            "its tasks cannot be told apart. Call everstep.adopt_loop() first thing in that loop."
+            f"step {name!r} was awaited on an event loop that was started inside the run (asyncio.run in a thread?), "
+            "so its tasks cannot be told apart. Call everstep.adopt_loop() first thing in that loop."
         )
 
 

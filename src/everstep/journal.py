@@ -34,6 +34,7 @@ CHAIN = "chain"  # of a failure: the seqs of the failed steps that it came from
 AT = "at"  # the position, where the order of the rows does not give it
 RETRY = "retry"  # of an answer: the external effect is to be tried again
 UNKNOWN = "unknown"  # of a failure: that nobody knows how the external effect ended
+OUTPUT = "output"  # of an announced effect: where its outcome goes in the state, and whether it is appended there
 STEPS = "steps"  # of a lane that ended: how many it had
 CUT = "cut"  # of a lane that goes on: what stood in it from this position on is superseded
 

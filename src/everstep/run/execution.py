@@ -12,9 +12,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from everstep.codec import chain, frame
+from everstep.codec import chain, frame, record
 from everstep.codec.delta import APPEND, SET
 from everstep.codec.record import StepRecord
+from everstep.codec.values import encode
 from everstep.errors import (
     ConcurrentStepsError,
     DivergenceError,
@@ -185,8 +186,10 @@ class Execution:
         return error
 
     def _changes(self, error: DivergenceError, given: Inputs) -> str:
+        assert self.trail is not None  # noqa: S101 - a run without a store has no record
         try:
-            kept = self.trail.step(self.run_id, error.seq or 0, view=True).inputs if self.trail is not None else None
+            row = self.trail.step(self.run_id, error.seq or 0, view=True)
+            kept = {"set": row.values} if row.kind is Kind.SAVE else row.inputs
             parts = changes(dict(kept or {}), faults.viewed(given.data))
         except EverstepError:
             return ""
@@ -201,9 +204,9 @@ class Execution:
         """What a row carries, its classes found where the code can name them."""
         assert self.pen is not None  # noqa: S101 - a run without a store has no rows
         body = frame.unpack(entry.data[chain.KEY_SIZE :])
-        if b"[redacted:" in body:
-            faults.warn_of_redaction(self.run_id, entry)
         found: list[Any] = self.reach.decode(body, self.pen.scribe.fetch)
+        if b"[redacted:" in body and b"[redacted:" in encode(found[record.OUTPUT :]):
+            faults.warn_of_redaction(self.run_id, entry)
         return found
 
     # Writing.
@@ -362,10 +365,13 @@ class Execution:
             if task is not None:
                 self.turnstile.tasks.add(task)
 
-    def lane_ended(self, lane: Lane, *, whole: bool, task: bool) -> None:
-        """A lane ended; with `whole`, by itself. What it recorded and did not ask for was removed from the code."""
+    def lane_ended(self, lane: Lane, *, whole: bool, task: bool, counted: bool = True) -> None:
+        """A lane ended; with `whole`, by itself. What it recorded and did not ask for was removed from the code.
+
+        Not `counted` is one that was never said to have begun.
+        """
         with self.lock:
-            lane.scope.at_work -= 1
+            lane.scope.at_work -= counted
             self.turnstile.lanes -= task
             if self.closed or self.stopping is not None or lane.up is None:
                 return

@@ -7,6 +7,7 @@ the run, the marks tell which steps it came from: those are asked for again when
 from __future__ import annotations
 
 import builtins
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -123,12 +124,19 @@ def viewed(data: bytes) -> dict[str, Any]:
 
 def warn_of_redaction(run_id: str, entry: Entry) -> None:
     """Say that the code goes on with a placeholder."""
-    warnings.warn(
+    warn(
         f"step {entry.seq} ({entry.name!r}) of run {run_id!r} gave a secret, which was not stored: the resumed run "
         "goes on with a placeholder in its place. Read a secret in the step that uses it, not in one that returns it.",
         RedactedValueWarning,
-        stacklevel=2,
     )
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """Warn at the line of the user's code that led here."""
+    level, frame = 1, sys._getframe(1)  # noqa: SLF001 - whose line it is
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("everstep."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
 
 
 class Reach:

@@ -23,7 +23,7 @@ from everstep.errors import (
     StepTimeoutError,
     UnknownOutcomeError,
 )
-from everstep.journal import Recorded, flags_of
+from everstep.journal import OUTPUT, Recorded, flags_of
 from everstep.model import Kind, Status
 from everstep.run import faults
 from everstep.run.arguments import Inputs
@@ -89,7 +89,7 @@ def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEve
         duration = returned = None
         try:
             if step.external and run.pen is not None and (inner.scope.start is not None or reopened is not None):
-                yield WAIT, announce(run, ask, inner, loop)
+                yield WAIT, announce(run, ask, step, inner, loop)
             value = yield CALL, inner
             duration = returned = run.leave(ask)
             if ask.recorded is not None and ask.recorded.outcome is not None:  # it was open: its outcome is known
@@ -219,9 +219,7 @@ def failed(
     return waiter
 
 
-def broken_off(
-    run: Execution, ask: Ask, error: BaseException, loop: Any, *, chunks: list[Any] | None = None
-) -> None:
+def broken_off(run: Execution, ask: Ask, error: BaseException, loop: Any, *, chunks: list[Any] | None = None) -> None:
     """Note that the code did not get a step's outcome: the step was cancelled, or the program was told to end."""
     scope = ask.scope
     if isinstance(error, asyncio.CancelledError):
@@ -235,12 +233,12 @@ def broken_off(
         run.interrupt(error)
 
 
-def announce(run: Execution, ask: Ask, inner: Lane, loop: Any) -> Any:
+def announce(run: Execution, ask: Ask, step: AnyStep, inner: Lane, loop: Any) -> Any:
     """Record that an external effect is about to happen. What to wait for, whatever the run's durability."""
     inner.scope.start = None
     inner.scope.id, waiter = run.put(
         ask, loop, now=True, kind=Kind.INTENT, status=Status.ACTIVE, attempt=inner.scope.attempt, external=True,
-        id=inner.scope.id,
+        id=inner.scope.id, metadata=None if step.output is None else {OUTPUT: [step.output, step.append]},
     )  # fmt: skip
     return waiter
 

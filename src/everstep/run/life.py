@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -177,11 +176,10 @@ class Life:
     def _compare_code(self, run_id: str, start: chain.Entry) -> None:
         was, now = _about(start).get("code"), self.workflow.fingerprint()["code"]
         if was is not None and was != now:
-            warnings.warn(
+            faults.warn(
                 f"run {run_id!r} goes on with another version of workflow {self.workflow.name!r} than it began with. "
                 "What was recorded is served where the code asks for the same, and a divergence is an error.",
                 CodeChangedWarning,
-                stacklevel=5,
             )
 
     def _live(self) -> None:

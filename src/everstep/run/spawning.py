@@ -227,15 +227,29 @@ def _start_in_lane(self: threading.Thread) -> None:
         _start(self)
         return
     lane = _beside(origin, "thread", self if target is None else target)
-    run = self.run
+    run, is_new = self.run, lane is not origin
+    awaited = is_new and not self.daemon  # a daemon may never end, and nobody waits for it to
 
     def run_in_lane() -> None:
         # The context only, not the thread's own variable: a long-lived worker would keep the lane of who started it.
         CURRENT.set(lane)
-        run()
+        whole = False
+        try:
+            run()
+            whole = True
+        finally:
+            if is_new:
+                lane.run.lane_ended(lane, whole=whole, task=False, counted=awaited)
 
     self.run = run_in_lane  # type: ignore[method-assign] # of this one thread
-    _start(self)
+    if awaited:
+        lane.run.lane_began(lane, None)
+    try:
+        _start(self)
+    except BaseException:
+        if awaited:
+            lane.run.lane_ended(lane, whole=False, task=False)
+        raise
 
 
 def watch_threads() -> None:

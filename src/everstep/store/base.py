@@ -104,7 +104,7 @@ class RunRow(NamedTuple):
     retry_of: str | None
     retry_index: int | None
     tags: dict[str, str]
-    errors: int  # how many of its own rows failed
+    errors: int  # how many of its own rows failed, but for its end
     generation: int  # of the pieces that keyframes share, see Claim
     request: str | None = None  # what its owner is asked to do
 

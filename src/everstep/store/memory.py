@@ -24,7 +24,7 @@ from everstep.errors import (
     StaleWriterError,
     StepNotFoundError,
 )
-from everstep.model import FINISHED, STATUS_NUMBER, STATUSES, Status
+from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, STATUSES, Kind, Status
 from everstep.store.base import ANY, LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow, Settled
 from everstep.store.search import SearchIndex
 
@@ -339,7 +339,8 @@ class MemoryStore:
     def _row(self, run: _Run) -> RunRow:
         new, failed = run.new, STATUS_NUMBER[Status.FAILED]
         forked_from, fork_seq = new.fork or (None, None)
-        errors = sum(entry.status == failed for entry in _backwards(run, own_only=True))
+        end = KIND_NUMBER[Kind.END]  # says of the run what a step said before
+        errors = sum(entry.status == failed and entry.kind != end for entry in _backwards(run, own_only=True))
         return RunRow(
             run.key, new.id, run.root, new.workflow, run.status, run.owner, run.lease, run.epoch, run.seq, run.hash,
             run.base, new.created, run.ended, new.parent, forked_from, fork_seq, new.retry_of, new.retry_index,

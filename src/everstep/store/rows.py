@@ -11,11 +11,14 @@ import apsw
 import ormsgpack
 
 from everstep.errors import DamagedError, DamageWarning, RunNotFoundError
-from everstep.model import STATUS_NUMBER, Status
+from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
 from everstep.store.base import ANY, RunQuery, RunRow
 
 # In the order of RunRow, but for `errors`, which is counted, and with what only this store needs at the end.
-_FAILED_ROWS = f"select count(*) from step where run = run.key and status = {STATUS_NUMBER[Status.FAILED]}"  # noqa: S608 - constant
+_FAILED_ROWS = (
+    f"select count(*) from step where run = run.key and status = {STATUS_NUMBER[Status.FAILED]} "  # noqa: S608 - constant
+    f"and kind != {KIND_NUMBER[Kind.END]}"  # which says of the run what a step said before
+)
 COLUMNS = ", ".join([
     "key, id, root, workflow, status, owner, lease, epoch, seq, hash, base, created, ended, parent, forked_from",
     "fork_seq, retry_of, retry_index, tags",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everstep.errors import ConflictError, DamagedError, StaleWriterError
-from everstep.model import FINISHED, STATUS_NUMBER, STATUSES, Status
+from everstep.model import FINISHED, STATUS_NUMBER, STATUSES, Kind, Status
 from everstep.store.base import Append, Claim, Store
 from everstep.testing.place import Place
 from everstep.testing.rows import (
@@ -176,6 +176,7 @@ class Appending(Place):
         writer.write(3, status=Status.FAILED)
         begin(store, "other", rows=1).write(1, status=Status.FAILED)
         writer.write()
+        writer.write(1, kind=Kind.END, status=Status.FAILED)  # says of the run what a step said before
         assert (store.run("run").errors, store.run("other").errors) == (3, 1)
 
     def test_one_of_many_at_the_same_head_gets_in(self, store: Store) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from everstep.codec.record import StepRecord
 from everstep.errors import NotWaitingError, OwnedError, RunCancelledError, RunFinishedError
-from everstep.journal import RETRY, Journal
+from everstep.journal import OUTPUT, RETRY, Journal
 from everstep.model import FINISHED, STATUSES, Kind, Status, StepError
 from everstep.store.base import RunQuery, RunRow
 from everstep.trail import asking
@@ -69,10 +69,12 @@ def answer(trail: Trail, run: RunRow, value: Any, pause: int | None, *, retry: b
             asking.check(step.pause, value)
             if asking.expired(step.pause, datetime.now(UTC)):
                 raise NotWaitingError(run.id, f"the time to answer {step.pause['prompt']!r} is over")
+        name, append = (None, False) if retry else step.metadata.get(OUTPUT, (None, False))
         trail.store.append(
             scribe.row(
                 "answer", Status.ACTIVE, kind=Kind.ANSWER, id=step.id, output=value,
                 metadata={RETRY: True} if retry else None, parent=step.parent, lane=step.lane or None,
+                **{"append_to" if append else "output_to": name},
             )
         )  # fmt: skip
     finally:

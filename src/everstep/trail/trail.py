@@ -75,8 +75,7 @@ class Trail:
         """Answer what a paused run, or a child of it, waits for. Run it again to go on. An answer counts once.
 
         `pause` says which question of this run, where there are several. For an external effect whose outcome is not
-        known the
-        value is what it gave, or `retry` has it tried again. Raises NotWaitingError, AnswerError.
+        known the value is what it gave, or `retry` has it tried again. Raises NotWaitingError, AnswerError.
         """
         row = self.store.run(self._id(run_id))
         if pause is None:

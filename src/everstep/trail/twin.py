@@ -36,6 +36,7 @@ class AsyncTrail:
 
     def __init__(self, trail: Trail) -> None:
         self.trail = trail
+        self.on = trail.on
 
     @classmethod
     async def open(
@@ -76,6 +77,8 @@ class AsyncTrail:
     state = _off_the_loop(Trail.state)
     checkpoints = _off_the_loop(Trail.checkpoints)
     lineage = _off_the_loop(Trail.lineage)
+    answer = _off_the_loop(Trail.answer)
+    cancel = _off_the_loop(Trail.cancel)
     diff = _off_the_loop(Trail.diff)
     search = _off_the_loop(Trail.search)
     verify = _off_the_loop(Trail.verify)
