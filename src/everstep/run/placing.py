@@ -59,8 +59,9 @@ class Places:
         return None
 
     def _is_on_record(self, scope: int | None, path: str) -> bool:
-        """Whether it still is: what a failed run did after its failure is taken back."""
-        return any(known == path or known.startswith(f"{path}/") for known in self._journal.scopes.get(scope, ()))
+        """Whether it still is: what a failed run did after its failure is taken back, or need not come again."""
+        lanes = self._journal.scopes.get(scope, {})
+        return any(track.loose != 0 for known, track in lanes.items() if known == path or known.startswith(f"{path}/"))
 
     def _moved(self, lane: Lane, was: str) -> DivergenceError | None:
         before, now = was.split("/"), lane.path.split("/")

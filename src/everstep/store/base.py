@@ -11,12 +11,14 @@ it. What it promises is order, durability and one writer:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from everstep.codec.chain import Entry
+
+if TYPE_CHECKING:
+    import asyncio
 
 LEASE_SECONDS = 120.0
 

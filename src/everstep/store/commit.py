@@ -11,16 +11,18 @@ wake-up is relied on: a waiter that is not rung looks for itself after a moment.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from everstep.errors import ClosedError, EverstepError, LockedError, QueueFullError
+
+if TYPE_CHECKING:
+    import asyncio
 
 QUEUE_BOUND = 10_000
 BATCH_BOUND = 1_000

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
+from typing import TYPE_CHECKING
 
 from everstep.codec import frame
 from everstep.codec.chain import Entry, genesis
@@ -27,6 +27,9 @@ from everstep.errors import (
 from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, STATUSES, Kind, Status
 from everstep.store.base import ANY, LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow, Settled
 from everstep.store.search import SearchIndex
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 @dataclass(eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import os
@@ -10,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 
@@ -30,6 +29,9 @@ from everstep.store.process_fork import at_work, watch
 from everstep.store.schema import BUSY_SECONDS, translate, translated
 from everstep.store.search import SearchIndex
 from everstep.store.wal import lost_commits
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
 from everstep.store.base import Inspects, Keyframe, RunQuery, RunRow, Store
 from everstep.trail.reading import Reader
 
-_CHECKPOINT, _FAILED = KIND_NUMBER[Kind.CHECKPOINT], STATUS_NUMBER[Status.FAILED]
+_CHECKPOINT, _END, _FAILED = KIND_NUMBER[Kind.CHECKPOINT], KIND_NUMBER[Kind.END], STATUS_NUMBER[Status.FAILED]
 _PAGE = 1_000
 
 
@@ -92,7 +92,7 @@ def _verify_run(store: Store, run: RunRow) -> tuple[int, list[Damage]]:
             seen += len(rows)
             last = rows[-1].hash
             marks += [entry.seq for entry in rows if entry.kind == _CHECKPOINT]
-            failed += sum(entry.seq >= first_own for entry in rows if entry.status == _FAILED)
+            failed += sum(entry.seq >= first_own for entry in rows if entry.status == _FAILED and entry.kind != _END)
             damage += [
                 Damage("a keyframe does not belong to its step", run.id, entry.seq)
                 for entry in (rows[seq - rows[0].seq] for seq in keyframes if rows[0].seq <= seq <= rows[-1].seq)

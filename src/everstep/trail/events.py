@@ -7,25 +7,30 @@ that nothing it calls is recorded as a step of that run: what `hide` names is hi
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import inspect
-import logging
 import os
 import threading
 import time
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable
-from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from everstep.codec.record import StepRecord
 from everstep.errors import HandlerWarning
+from everstep.trail.late import Late
+
+if TYPE_CHECKING:
+    import asyncio
+    import logging
+    from concurrent import futures
+else:
+    asyncio, logging, futures = Late("asyncio"), Late("logging"), Late("concurrent.futures")
 
 NAMES = (
     "run_started", "run_resumed", "run_completed", "run_failed", "run_paused", "run_cancelled",
@@ -166,7 +171,7 @@ class Events:
             warnings.warn(message, HandlerWarning, stacklevel=2)
         except Exception:  # noqa: BLE001 - where warnings are errors this must still be seen, and still break no run
             with suppress(Exception):
-                logging.getLogger("everstep").error(message)  # noqa: TRY400 - the traceback would lead here, not there
+                logging.getLogger("everstep").error(message)
 
     # Waiting.
 
@@ -181,6 +186,11 @@ class Events:
         while (pending := self._pending()) and (end is None or time.monotonic() < end):
             futures.wait([job.done for job in pending], None if end is None else end - time.monotonic())
         return not self._jobs
+
+    def settle(self, timeout: float) -> None:
+        """`drain` for whoever closes a trail. It cannot wait on a thread that runs an event loop, and does not."""
+        if self._jobs and _running_loop() is None:
+            self.drain(timeout)
 
     async def drained(self) -> bool:
         """`drain` for event loops. A handler that calls it does not wait for itself."""

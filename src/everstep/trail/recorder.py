@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from everstep.codec.record import StepRecord
 from everstep.errors import EverstepError, RunFinishedError
 from everstep.model import FINISHED, STATUSES, CheckpointKind, Status
 from everstep.store.base import LEASE_SECONDS, Append
 from everstep.trail.detail import About, Detail
+from everstep.trail.late import Late
 from everstep.trail.reading import Reader
 from everstep.trail.scribe import Scribe
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = Late("asyncio")
 
 # What a store says no with. Anything else that comes out of a write is an interrupt in the middle of it.
 REFUSALS = (EverstepError, OverflowError, TypeError, ValueError)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -218,8 +217,7 @@ class Trail:
 
     def close(self) -> None:
         """Write what waits and let go of the file. Idempotent."""
-        if asyncio._get_running_loop() is None:  # noqa: SLF001 - the public one raises; runners on a loop wait there
-            self.events.drain(_PATIENCE)
+        self.events.settle(_PATIENCE)
         self.store.close()
 
     def __enter__(self) -> Self:

@@ -1,0 +1,275 @@
+"""Ctrl-C and SIGTERM, into real processes: the run is given up as it stands, and goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import everstep
+from everstep import AsyncRunner, Runner, Status, Trail, step, workflow
+from tests.integration.failing import WORLD, act, act_later, go
+from tests.integration.support import output
+from tests.integration.test_run_kills import recorded
+from tests.integration.workloads import KINDS, lines, started, until
+
+ENDS = {signal.SIGINT: -signal.SIGINT, signal.SIGTERM: 128 + signal.SIGTERM}
+
+
+@pytest.mark.parametrize("number", ENDS, ids=lambda number: signal.Signals(number).name)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_signal_gives_the_run_up_and_loses_and_repeats_nothing(tmp_path: Path, kind: str, number: int) -> None:
+    """Promises 1 and 2: sync and async, with threads, tasks and child runs."""
+    trail, side = tmp_path / "trail.db", tmp_path / "side"
+    process = started(kind, trail, "r", side, 0.02)
+    until(side, 12)
+    process.send_signal(number)
+    said, wrong = process.communicate(timeout=20)
+    assert process.returncode == ENDS[number], wrong
+    assert (said, "never retrieved" in wrong) == ("", False)
+    known, before = recorded(trail, "r"), len(lines(side))
+    with everstep.open(trail) as opened:
+        run = opened.run("r")
+        assert (run.status, run.owner) == (Status.ACTIVE, None)  # given up: whoever comes next need not wait
+    acknowledged = {line.removeprefix("ack ") for line in lines(side) if line.startswith("ack ")} - {""}
+    assert acknowledged - set(known) == set()
+    finished = started(kind, trail, "r", side, 0.0)
+    said, wrong = finished.communicate(timeout=20)
+    assert finished.returncode == 0, wrong
+    assert [line for line in lines(side)[before:] if line.removeprefix("begin ") in known and line[0] == "b"] == []
+    whole = started(kind, trail, "whole", tmp_path / "other", 0.0)
+    assert json.loads(whole.communicate(timeout=20)[0]) == json.loads(said)
+
+
+# Nothing is taken on the way out: it would stand where the resumed run asks for something else.
+
+
+@pytest.fixture
+def trail() -> Iterator[Trail]:
+    WORLD.heal()
+    WORLD.clear()
+    with everstep.open(":memory:") as opened:
+        yield opened
+
+
+def press() -> None:
+    """Ctrl-C, in the middle of this code."""
+    signal.raise_signal(signal.SIGINT)
+
+
+@workflow
+def cleans_up() -> str:
+    act("a")
+    try:
+        if WORLD.bad:
+            press()
+    except BaseException:
+        act("clean")
+        raise
+    return act("c")
+
+
+@step(output=None)
+def composite() -> str:
+    try:
+        act("b")
+        if WORLD.bad:
+            press()
+    finally:
+        act("clean")
+    return act("c")
+
+
+@workflow
+def cleans_up_inside() -> str:
+    try:
+        return composite()
+    finally:
+        act("done")
+
+
+@workflow
+def child() -> str:
+    return composite()
+
+
+@workflow
+def cleans_up_in_a_child() -> str:
+    try:
+        return child()
+    finally:
+        act("done")
+
+
+@workflow
+def swallows() -> str:
+    try:
+        composite()
+    except BaseException:  # noqa: BLE001, S110 - what is not to be done, and must do no harm
+        pass
+    return act("done")
+
+
+@workflow
+def converts() -> str:
+    try:
+        return composite()
+    except BaseException as error:
+        raise ValueError("never mind") from error
+
+
+@pytest.mark.parametrize("workflow", [cleans_up, cleans_up_inside, cleans_up_in_a_child, swallows, converts], ids=repr)
+def test_an_interrupted_run_takes_no_step_on_its_way_out(trail: Trail, workflow: Any) -> None:
+    """Promise 2, whatever the code makes of Ctrl-C."""
+    with everstep.open(":memory:") as other:
+        value, calls = go(other, workflow).value, WORLD.taken()
+    WORLD.bad.add("press")
+    with pytest.raises(KeyboardInterrupt):
+        go(trail, workflow)
+    assert not {"clean", "done", "c"} & set(WORLD)
+    assert trail.run("r").status is Status.ACTIVE
+    WORLD.bad.clear()
+    assert go(trail, workflow).value == value
+    assert WORLD.taken() == calls
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@workflow
+async def cleans_up_later() -> str:
+    await act_later("a")
+    try:
+        await act_later("slow")
+    finally:
+        await act_later("clean")
+    return await act_later("c")
+
+
+@workflow
+async def tasks_clean_up() -> str:
+    async def branch(name: str) -> str:
+        try:
+            return await act_later(name)
+        finally:
+            await act_later(f"clean {name}")
+
+    await asyncio.gather(branch("slow"), branch("a"))
+    return await act_later("c")
+
+
+@pytest.mark.parametrize("workflow", [cleans_up_later, tasks_clean_up], ids=repr)
+def test_a_run_whose_task_is_cancelled_takes_no_step_on_its_way_out(trail: Trail, workflow: Any) -> None:
+    """Promise 2: as when the loop is shut down, or a server's request is dropped."""
+    with everstep.open(":memory:") as other:
+        value = go(other, workflow).value
+    WORLD.taken()
+    WORLD.slow["slow"] = 60
+
+    async def drop() -> None:
+        running = asyncio.ensure_future(AsyncRunner(trail).run(workflow, id="r"))
+        while "a" not in WORLD or len(trail.steps("r")) < 2:  # noqa: ASYNC110 - there is nothing else to wait for
+            await asyncio.sleep(0.001)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(drop())
+    done = WORLD.taken()
+    assert "clean" not in done
+    run = trail.run("r")
+    assert (run.status, run.owner) == (Status.ACTIVE, None)
+    WORLD.heal()
+    assert go(trail, workflow).value == value
+    assert "a" not in WORLD.taken()
+
+
+def test_a_plain_workflow_whose_task_is_cancelled_takes_no_further_step(trail: Trail) -> None:
+    """It runs in a thread, which cannot be ended: the step at work is its last, and is kept."""
+
+    @workflow
+    def plain() -> str:
+        act("a")
+        time.sleep(0.1)
+        return act("c")
+
+    async def drop() -> None:
+        running = asyncio.ensure_future(AsyncRunner(trail).run(plain, id="r"))
+        while "a" not in WORLD:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.001)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(drop())
+    run = trail.run("r")
+    assert (run.status, run.owner) == (Status.ACTIVE, None)
+    assert WORLD.taken() == ["a"]
+    assert Runner(trail).run(plain, id="r").value == "c"
+    assert WORLD.taken() == ["c"]
+
+
+def test_the_handlers_of_a_program_stay_its_own(trail: Trail) -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    try:
+
+        @workflow
+        def terminated() -> str:
+            act("a")
+            signal.raise_signal(signal.SIGTERM)
+            return act("c")
+
+        assert go(trail, terminated).value == "c"
+        assert heard == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+SIGINT_IN_THE_COMMIT = """
+import os, signal, sys, threading, time
+import everstep
+from everstep import Runner, step, workflow
+sys.setswitchinterval(1e-5)
+done = []
+
+@step
+def act(number):
+    done.append(number)
+    return number
+
+@workflow
+def counts():
+    return [act(number) for number in range(300)]
+
+def press():
+    time.sleep(float(sys.argv[2]))
+    os.kill(os.getpid(), signal.SIGINT)
+
+trail, tries, executed = everstep.open(sys.argv[1]), 0, []
+while True:
+    tries += 1
+    threading.Thread(target=press, daemon=True).start()
+    try:
+        value = Runner(trail).run(counts, id="r").value
+        time.sleep(1)  # its signal is on its way
+    except KeyboardInterrupt:
+        if trail.run("r").status == "completed":
+            break
+assert trail.verify().ok
+rows = [row.inputs["number"] for row in trail.steps("r") if row.name == "act"]
+assert rows == list(range(300)), rows
+print(tries, len(done))
+"""
+
+
+def test_ctrl_c_at_any_moment_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
+    """Promises 1 and 2: dozens of signals, wherever they land; each step is on record once."""
+    tries, executed = map(int, output(SIGINT_IN_THE_COMMIT, tmp_path / "trail.db", 0.02).split())
+    assert tries > 3
+    assert executed < 300 + tries  # a step that was cut off is executed again; no other is
