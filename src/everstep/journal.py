@@ -63,7 +63,7 @@ class Recorded:
 class Track:
     """A lane as the record has it: its steps in order."""
 
-    __slots__ = ("ended", "loose", "path", "rewritten", "spare", "steps")
+    __slots__ = ("by_name", "ended", "loose", "path", "rewritten", "spare", "steps", "upto")
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -72,13 +72,15 @@ class Track:
         self.loose: int | None = None  # from this position on, what is not asked for again is superseded
         self.rewritten: int | None = None  # a position where the code now asks for another step than it did
         self.spare: dict[tuple[str, bytes | None], list[Recorded]] | None = None  # of an unordered lane
+        self.by_name: dict[tuple[str, int, bytes | None], Recorded] = {}  # of the steps up to a position
+        self.upto = 0
 
     def find(self, name: str, index: int, digest: bytes | None) -> Recorded | None:
-        """The newest step with this name and number; it is almost always the last."""
-        for known in reversed(self.steps):
-            if known.index == index and known.name == name and known.digest == digest:
-                return known
-        return None
+        """The newest step with this name and number."""
+        for known in self.steps[self.upto :]:
+            self.by_name[known.name, known.index, known.digest] = known
+        self.upto = len(self.steps)
+        return self.by_name.get((name, index, digest))
 
     def take(self, name: str, digest: bytes | None) -> Recorded | None:
         """For a lane without order: a record that fits and was not taken yet."""
@@ -250,6 +252,7 @@ class Journal:
 
         With `whole` false the step itself stays, to be gone through again.
         """
+        track.by_name, track.upto = {}, 0
         if track.path.rpartition("/")[2].startswith("unordered:"):
             del track.steps[position : position + whole]  # what stands behind it there did not come after it
             return
@@ -347,7 +350,7 @@ class Journal:
         """The seqs of awaited outcomes in the order they came."""
         return sorted(
             step.outcome.seq
-            for step in self._visible()
+            for step in self._visible(sure=True)
             if step.outcome is not None and step.cancelled is None and flags_of(step.outcome) & record.AWAITED
         )
 
@@ -368,12 +371,12 @@ class Journal:
             if step.outcome is None and step.cancelled is None and (step.id in self.pauses or step.intent)
         ]
 
-    def _visible(self) -> Iterator[Recorded]:
-        """Every step that can be asked for: not those inside a step that is served whole."""
+    def _visible(self, *, sure: bool = False) -> Iterator[Recorded]:
+        """Every step that can be asked for: not those inside a step that is served whole. With `sure`, that must be."""
         scopes: list[int | None] = [None]
         while scopes:
             for track in self.scopes.get(scopes.pop(), {}).values():
-                for step in track.steps:
+                for step in track.steps[: track.loose] if sure else track.steps:
                     yield step
                     if step.id is None or step.cancelled is not None:
                         continue

@@ -19,6 +19,13 @@ class World(Calls):
         super().__init__()
         self.slow: dict[str, float] = {}  # seconds that a call takes
         self.bad: set[str] = set()  # answers that the code does not like
+        self.on: dict[str, Callable[[], object]] = {}  # what else a call does
+
+    def __call__(self, what: Any) -> Any:
+        """Note a call, and do what it is to do; give back what was called for."""
+        if what in self.on:
+            self.on[what]()
+        return super().__call__(what)
 
     def heal(self) -> None:
         """Nothing goes wrong any more."""
@@ -113,6 +120,15 @@ def handled() -> str:
     except ValueError:
         act("fallback")
     act("b")
+    return act("c")
+
+
+@workflow
+def handler_fails() -> str:
+    try:
+        act("x")
+    except ValueError:
+        act("b")
     return act("c")
 
 
@@ -262,6 +278,15 @@ async def gather() -> str:
 
 
 @workflow
+async def both_of_a_group() -> str:
+    given = await asyncio.gather(*map(_branch_later, ("a", "b", "x")), return_exceptions=True)
+    failures = [each for each in given if isinstance(each, Exception)]
+    if failures:
+        raise ExceptionGroup("both", failures)
+    return await act_later("c")
+
+
+@workflow
 async def code_raises_later() -> str:
     if await act_later("a") in WORLD.bad:
         raise Wrapped("a")
@@ -293,6 +318,7 @@ SHAPES = {
     "wrapped": Shape(wrapped, Wrapped, ["b", "c"]),
     "wrapped from None": Shape(wrapped_from_none, Wrapped, ["b", "c"]),
     "handled": Shape(handled, ValueError, ["b", "c"]),
+    "the handler fails": Shape(handler_fails, ValueError, ["b", "c"]),
     "nested": Shape(nested, ValueError, ["b", "c"]),
     "deeply nested": Shape(deeply_nested, ValueError, ["b", "c"]),
     "code raises": Shape(code_raises, Wrapped, ["c"], _bad_answer),
@@ -305,5 +331,6 @@ SHAPES = {
     "nested, awaited": Shape(nested_later, ValueError, ["b", "c"]),
     "task group": Shape(task_group, ExceptionGroup, ["b", "slow", "c"], _slow_sibling),
     "gather": Shape(gather, ValueError, ["b", "c"], _slow_sibling),
+    "two of a group": Shape(both_of_a_group, ExceptionGroup, ["b", "x", "c"]),
     "code raises, awaited": Shape(code_raises_later, Wrapped, ["c"], _bad_answer),
 }

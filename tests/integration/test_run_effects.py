@@ -11,9 +11,9 @@ import pytest
 
 import everstep
 from everstep import Kind, Retry, Status, Trail, current, step, workflow
-from everstep.errors import AnswerError, DivergenceError, NotWaitingError, UnknownOutcomeError
+from everstep.errors import DivergenceError, NotWaitingError, UnknownOutcomeError
 from tests.integration.failing import WORLD, act, act_later, go
-from tests.integration.running import Crash, crashed, names, rows
+from tests.integration.running import crashed, rows
 from tests.integration.support import python
 
 POLICIES: list[Any] = ["ask", "retry", "fail"]
@@ -167,7 +167,7 @@ def test_siblings_finish_before_an_unknown_outcome_stops_the_run(trail: Trail) -
 
     @workflow
     async def buys() -> list[str]:
-        return await asyncio.gather(sibling("a"), pay(1), sibling("b"))
+        return list(await asyncio.gather(sibling("a"), pay(1), sibling("b")))
 
     WORLD.slow = {"a": 0.05, "b": 0.05}
     cut_off(trail, buys)
@@ -180,9 +180,6 @@ def test_siblings_finish_before_an_unknown_outcome_stops_the_run(trail: Trail) -
 
 
 def test_a_crash_in_a_later_attempt_is_unknown_and_the_count_goes_on(trail: Trail) -> None:
-    buys = buying("ask", retry=Retry(attempts=3, backoff=0))
-    WORLD.fail.add("pay")
-
     @step(external=True, retry=Retry(attempts=3, backoff=0))
     def pay() -> int:
         attempt = current().attempt
@@ -201,7 +198,6 @@ def test_a_crash_in_a_later_attempt_is_unknown_and_the_count_goes_on(trail: Trai
     trail.answer("r", retry=True)
     assert go(trail, pays).value == 2
     assert WORLD.taken() == [1, 2, 2]
-    assert buys is not None
 
 
 def test_an_effect_that_failed_is_no_unknown_one(trail: Trail) -> None:
@@ -278,7 +274,7 @@ def test_an_effect_in_a_child_run_is_asked_about_through_its_parent(trail: Trail
 
     @workflow
     def parent() -> list[str]:
-        return child() + [act("done")]
+        return [*child(), act("done")]
 
     cut_off(trail, parent)
     result = go(trail, parent)
@@ -299,7 +295,7 @@ def test_several_unknown_effects_are_told_apart(trail: Trail) -> None:
 
     @workflow
     async def buys() -> list[int]:
-        return await asyncio.gather(pay(1), pay(2))
+        return list(await asyncio.gather(pay(1), pay(2)))
 
     WORLD.crash = {1}
     crashed(trail, buys, id="r")
@@ -345,11 +341,9 @@ def test_only_what_waits_can_be_answered(trail: Trail) -> None:
     go(trail, buys)
     with pytest.raises(NotWaitingError, match="completed"):
         trail.answer("r", "paid")
-    assert AnswerError is not None
 
 
 def test_without_a_trail_an_effect_just_happens() -> None:
     WORLD.clear()
     assert go(None, buying()).value == ["order", "paid 3", "ship"]
-    assert names([]) == []
-    assert Crash is not None
+    assert WORLD.taken() == ["order", "pay", "ship"]

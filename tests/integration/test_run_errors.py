@@ -8,7 +8,7 @@ import pickle
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -33,14 +33,14 @@ class Refused(Exception):  # noqa: N818 - as in failing.py
 class Client:
     """Something with an exception class of its own."""
 
-    class Offline(ConnectionError):
-        pass
+    class Offline(ConnectionError):  # noqa: N818 - as above
+        """It is known by the name of the class it stands in."""
 
 
 class Stubborn(Exception):  # noqa: N818 - as above
     """It cannot be made without what it was made of."""
 
-    def __new__(cls, *_: Any, reason: str) -> Stubborn:
+    def __new__(cls, *_: Any, reason: str) -> Self:
         return super().__new__(cls, reason)
 
     def __init__(self, *, reason: str) -> None:
@@ -69,7 +69,7 @@ def called_process() -> None:
 
 KINDS: dict[str, Callable[[], object]] = {
     "builtin": lambda: int("x"),
-    "key": lambda: {}["k"],
+    "key": lambda: dict[str, int]()["k"],
     "with a file name": lambda: Path("no such file").read_text("utf-8"),
     "with fields in C": lambda: b"\xff".decode("utf-8"),
     "of a module": lambda: json.loads("{"),
@@ -223,13 +223,9 @@ def test_an_output_that_cannot_be_stored_is_a_failed_step(trail: Trail) -> None:
 
     @workflow
     def stores() -> Any:
-        try:
-            return gives()
-        except everstep.EverstepError as error:
-            assert "inner" in str(error)
-            raise
+        return gives()
 
-    with pytest.raises(everstep.EverstepError, match=r"inner.*\[1\]|inner"):
+    with pytest.raises(everstep.EverstepError, match=r"inner.*1"):
         Runner(trail).run(stores, id="r")
     assert [(row.name, row.status) for row in trail.steps("r")][1:] == [
         ("gives", Status.FAILED), ("end", Status.FAILED),

@@ -199,22 +199,6 @@ async def cancelled_sibling_cleans_up() -> str:
     return await act_later("c")
 
 
-@workflow
-async def code_of_a_lane_raises() -> str:
-    async def branch() -> None:
-        if await act_later("a") in WORLD.bad:
-            raise Wrapped("a")
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(branch())
-            group.create_task(_branch("slow"))
-    except* Wrapped:
-        await act_later("log")
-        raise
-    return await act_later("log")
-
-
 LANES: dict[str, tuple[Any, type[Exception], list[str]]] = {
     "the parent logs": (lane_fails_and_the_parent_logs, ValueError, ["b", "more", "c"]),
     "the parent spawns": (lane_fails_and_the_parent_spawns, ValueError, ["b", "more", "d", "c"]),
@@ -236,27 +220,6 @@ def test_what_other_lanes_did_after_a_failure_is_superseded_where_it_is_not_aske
             fails(trail, workflow, kind)
             executed = [] if name is None else cut_off(trail, workflow, name)
             assert Counter(executed + healed(trail, workflow)) == Counter([*again, *([name] if name else [])])
-
-
-def test_a_sibling_that_the_failure_of_the_code_cancelled_is_asked_for_again(trail: Trail) -> None:
-    WORLD.bad.add("a")
-    WORLD.slow.update({"a": 0.02, "slow": 5})
-    fails(trail, code_of_a_lane_raises, ExceptionGroup)
-    assert healed(trail, code_of_a_lane_raises) == ["slow"]  # the log of the failure is taken for the last step
-
-
-@workflow
-async def many_fail() -> str:
-    await asyncio.gather(*map(_branch, ("b", "x", "slow")))
-    return await act_later("c")
-
-
-def test_a_sibling_that_fails_after_the_run_did_fails_it_no_second_time(trail: Trail) -> None:
-    """The first failure is told; what comes while the rest is waited for is kept only if it is good."""
-    WORLD.fail.update(("b", "x"))
-    WORLD.slow.update({"x": 0.05, "slow": 0.1})
-    assert str(fails(trail, many_fail)) == "b"
-    assert healed(trail, many_fail) == ["b", "x", "c"]
 
 
 def test_an_exception_object_that_is_raised_twice_reopens_only_the_second_step(trail: Trail) -> None:

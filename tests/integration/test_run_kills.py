@@ -16,7 +16,7 @@ import pytest
 
 import everstep
 from everstep import Kind, Status, StepRecord, Trail
-from tests.integration.workloads import KINDS, Nursery, lines, until
+from tests.integration.workloads import KINDS, Nursery, lines
 
 LEAVES = {"leaf", "leaf_later", "pay", "flaky", "picky"}
 PACE = 0.002  # seconds that a leaf takes, at most

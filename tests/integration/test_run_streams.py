@@ -18,7 +18,7 @@ import everstep
 from everstep import Kind, Status, StepRecord, Trail, current, step, workflow
 from everstep.errors import UnstorableError
 from tests.integration.running import Calls, crashed, names, rows, run
-from tests.integration.support import python
+from tests.integration.support import output, python
 
 calls = Calls()
 
@@ -740,3 +740,41 @@ def test_a_stream_is_a_generator_for_whoever_asks(trail: Trail) -> None:
         return inspect.isgenerator(stream), list(stream) == ["token 0"]
 
     assert run(trail, looking, id="r").value == (True, True)
+
+
+LITTERING = """
+import gc, sys, everstep
+
+@everstep.step
+def tokens(count):
+    yield from range(count)
+
+@everstep.step
+def act(number):
+    return number
+
+@everstep.workflow
+def littering(count):
+    done = 0
+    for number in range(count):
+        stream = tokens(3)
+        ring = [stream, next(stream)]
+        ring.append(ring)  # only the collector finds it
+        del stream, ring
+        done += act(number) == number
+    return done
+
+gc.set_threshold(int(sys.argv[1]), 1, 100)
+trail = everstep.open(":memory:")
+print(everstep.Runner(trail, durability="exit").run(littering, 300, id="r").value)
+assert {row.parent for row in trail.steps("r")} == {None}
+"""
+
+
+@pytest.mark.parametrize("threshold", [13, 31, 100])
+def test_streams_that_the_garbage_collector_closes_leave_the_context_whole(threshold: int) -> None:
+    """It may run in the middle of anything, also while the variable is set that says which lane this is.
+
+    To set that variable from there too made Python 3.11 lose it, or crash.
+    """
+    assert output(LITTERING, threshold) == "300"

@@ -1,5 +1,6 @@
-"""Runs that are made to be killed. Every leaf notes that it begins, in a file that outlives it; every caller, that it
-got the outcome.
+"""Runs that are made to be killed.
+
+Every leaf notes that it begins, in a file that outlives it; every caller, that it got the outcome.
 
 Run as a program without arguments it is a nursery: it reads requests, forks runs, and tells how they ended. With
 arguments it is one run.
@@ -151,7 +152,7 @@ def child(name: str) -> list[int]:
 
 @workflow
 async def child_later(name: str) -> list[Any]:
-    return await asyncio.gather(_branch(f"{name}x"), _branch(f"{name}y"))
+    return list(await asyncio.gather(_branch(f"{name}x"), _branch(f"{name}y")))
 
 
 @step(output=None)
@@ -181,7 +182,7 @@ KINDS: dict[str, Any] = {
 
 def go(kind: str, trail: str, run_id: str, side: str, pace: float, lease: float = 120.0) -> Any:
     """One run, to its end: what it gives."""
-    global SIDE, PACE  # noqa: PLW0603 - of this process
+    global SIDE, PACE
     SIDE, PACE = os.open(side, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), pace
     opened, workload = everstep.open(trail), KINDS[kind]
     if workload.is_async:
@@ -279,6 +280,7 @@ def _warm() -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        sys.stdout.write(json.dumps(go(*sys.argv[1:5], float(sys.argv[5]), float(sys.argv[6]))))
+        one, two, three, four, five, six = sys.argv[1:]
+        sys.stdout.write(json.dumps(go(one, two, three, four, float(five), float(six))))
     else:
         serve()

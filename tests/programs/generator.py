@@ -78,8 +78,8 @@ class _Where:
             kinds += ["gather", "gather", "tasks", "group"]
             if self.family == COMPLETED:
                 kinds += ["completed", "completed"]
-        # Threads have no order among each other, so where order matters there are none.
-        if not self.in_thread and self.family != COMPLETED:
+        # Threads have no order among each other and cannot be cancelled: where that matters there are none.
+        if not self.in_thread and self.family not in {COMPLETED, RACY}:
             kinds += list(_THREADS_OF_TASKS if self.is_async else ("pool", "map", "explicit", "thread"))
         return kinds
 

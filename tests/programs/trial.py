@@ -14,7 +14,7 @@ from tests.programs.generator import RACY, Program, program
 from tests.programs.interpreter import Spot, World
 from tests.programs.lives import Mortal, Outcome, live
 
-_MOST_FAILURES = 30
+_MOST_FAILURES = 100
 
 
 def trial(family: str, seed: int, store: Store | None = None) -> list[str]:
@@ -109,7 +109,10 @@ class _Trial:
     def _healed(self, outcome: Outcome, rows: int) -> Outcome | None:
         """The failed run, run again until it completes: each time what it failed with is set right."""
         for number in range(_MOST_FAILURES):
-            self.world.heal(outcome.value)
+            if self.code.family == RACY:
+                self.world.heal_all()
+            else:
+                self.world.heal(outcome.value)
             again = self._lives(f"failed {number + 1} times", [self.chance.randint(0, rows)])
             if again is None or again.how == "ok":
                 break

@@ -107,6 +107,7 @@ class Execution:
         self.stopping: str | None = None  # why no further step is taken
         self.divergence: DivergenceError | None = None  # kept: the code may have swallowed the exception
         self.interrupted: BaseException | None = None  # the program was told to end
+        self.keeping = threading.Lock()  # held while its lease is renewed, and while that ends
         self.reach = faults.Reach()
         self.root = Lane(self, Scope(None, name, 0, 1), "", None)
         self.lock = pen.lock if pen is not None else threading.RLock()
@@ -124,6 +125,7 @@ class Execution:
         self.on_suspend: Callable[[], object] | None = None
         self.events = trail.events if trail is not None else None
         self._places = Places(journal)
+        self.closing: list[tuple[Lane, Callable[[], None]]] = []  # streams that the code has let go of
         self._ended: list[Lane] = []  # lanes whose end goes with the next row
         self._count = 0
         self._suspended: list[Lane] = []
@@ -134,6 +136,8 @@ class Execution:
         """The next step of a lane, with what the record has of it. Raises DivergenceError."""
         if self.stopping is not None or lane.stopped or self._overdue:
             self._check_stopped(lane, name)
+        if self.closing:
+            self.close_streams(lane)
         if lane.unordered:
             with self.lock:
                 return self._ask_unordered(lane, name, inputs)
@@ -156,6 +160,20 @@ class Execution:
             if misplaced is not None:
                 raise self.diverged(misplaced)
         return ask
+
+    def close_streams(self, where: Lane | Scope | None = None) -> None:
+        """Close the streams that the code of a lane, a step or the whole run has let go of.
+
+        Not at once: it may have been the garbage collector's doing, which runs in the middle of anything.
+        """
+        for each in self.closing.copy():
+            lane, close = each
+            if where in {None, lane, lane.scope}:
+                try:
+                    self.closing.remove(each)
+                except ValueError:  # another thread was quicker
+                    continue
+                close()
 
     def _ask_unordered(self, lane: Lane, name: str, inputs: Inputs | None) -> Ask:
         digest = b"" if inputs is None else inputs.digest

@@ -25,7 +25,7 @@ _MARKS = "__everstep_marks__"
 
 
 class _Marks(dict[Scope, int]):
-    """The step that failed with an exception, by scope: the last one, where the same object is raised more than once."""
+    """The step that failed with an exception, by scope; the last one, where the same object is raised repeatedly."""
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         """Nothing of it leaves the process with a copy of the exception."""

@@ -28,7 +28,7 @@ from everstep.model import Kind, Status
 from everstep.run import faults
 from everstep.run.arguments import Inputs
 from everstep.run.execution import RESTARTING, Ask, Execution
-from everstep.run.lanes import Lane
+from everstep.run.lanes import Lane, Scope
 from everstep.run.pen import Waiter
 from everstep.run.restoring import serve
 
@@ -62,7 +62,13 @@ def step_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.A
             yield FOREVER, None
         if recorded.outcome is not None and not is_open(recorded):
             if loop is not None:
-                yield DELIVER, recorded.outcome.seq
+                try:
+                    yield DELIVER, recorded.outcome.seq
+                except asyncio.CancelledError as error:  # it was not when this was recorded: a failure was set right
+                    ask.scope = Scope(lane, ask.name, ask.index, recorded.attempt + 1)
+                    ask.scope.id = recorded.id
+                    broken_off(run, ask, error, loop)
+                    raise
             return serve(run, ask)
         if recorded.intent and step.external:
             yield from _unknown(run, ask, step)
@@ -94,6 +100,8 @@ def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEve
             duration = returned = run.leave(ask)
             if ask.recorded is not None and ask.recorded.outcome is not None:  # it was open: its outcome is known
                 run.check_left(inner.scope)
+                if loop is not None:
+                    yield DELIVER, ask.recorded.outcome.seq
                 return serve(run, ask)
             yield from settled(run, ask, completed(run, ask, step, inner, value, duration, loop), loop)
             return value  # noqa: TRY300 - what comes after it is about failures
@@ -161,6 +169,8 @@ def completed(
     scope = inner.scope
     if scope.refused:  # its code went on without a step that it needs
         raise RunStoppedError(run.run_id, step.name, run.stopping or "waits for an answer")
+    if run.closing:
+        run.close_streams(scope)
     if ask.inputs is not None and not ask.inputs.fixed and run.trail is not None:
         changed = ask.inputs.changed(run.trail.gate)
         if changed is not None:
@@ -207,6 +217,8 @@ def failed(
     scope = inner.scope
     if isinstance(error, StepTimeoutError):
         run.give_up(scope)  # what is left of it goes on in a thread that cannot be ended
+    elif run.closing:
+        run.close_streams(scope)
     seq, waiter = run.put(
         ask, loop, whole=scope.id is None, kind=kind, status=Status.FAILED, error=error, duration_ms=duration,
         output=chunks, child_run_id=scope.child,

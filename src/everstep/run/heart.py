@@ -7,7 +7,8 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
-from everstep.errors import EverstepError, StaleWriterError
+from everstep.errors import ClosedError, EverstepError, StaleWriterError, StoreError
+from everstep.trail.scribe import Scribe
 
 if TYPE_CHECKING:
     from everstep.run.execution import Execution
@@ -17,6 +18,7 @@ CANCEL = "cancel"
 
 _lock = threading.Lock()
 _runs: weakref.WeakSet[Execution] = weakref.WeakSet()
+_kept: list[Scribe] = []  # of runs that nobody works on, and that could not be given up
 _live = 0
 _thread: threading.Thread | None = None
 
@@ -47,15 +49,35 @@ def end(run: Execution) -> None:
         _runs.discard(run)
 
 
+def give_up(scribe: Scribe) -> None:
+    """Let others take the run. If the store cannot say so now, it is told as soon as it can."""
+    try:
+        scribe.store.renew(scribe.claim, 0)
+    except EverstepError as error:  # a run that another has, or a trail that was closed, needs nothing more
+        if isinstance(error, StoreError) and not isinstance(error, ClosedError):
+            with _lock:
+                _kept.append(scribe)
+
+
+def give_up_again() -> None:
+    """Try once more where it failed."""
+    with _lock:
+        again, _kept[:] = _kept[:], ()
+    for scribe in again:
+        give_up(scribe)
+
+
 def _beat() -> None:
     renewed: weakref.WeakKeyDictionary[Execution, float] = weakref.WeakKeyDictionary()
     while True:
         time.sleep(_BEAT)
+        if _kept:
+            give_up_again()
         with _lock:
             runs = list(_runs)
         now = time.monotonic()
         for run in runs:
-            due = now - renewed.setdefault(run, now) > run.lease / 3
+            due = run not in renewed or now - renewed[run] > run.lease / 3  # when it was taken is not known here
             if due:
                 renewed[run] = now
             try:
@@ -72,6 +94,8 @@ def _look_after(run: Execution, *, renew: bool) -> None:
         return
     scribe = run.pen.scribe
     if renew:
-        scribe.store.renew(scribe.claim, run.lease)
+        with run.keeping:
+            if not run.closed and run.pen.failure is None:  # else it is being given up, or has ended
+                scribe.store.renew(scribe.claim, run.lease)
     if scribe.store.run(run.run_id).request == CANCEL:
         run.cancel()

@@ -104,6 +104,7 @@ class Life:
             if STATUSES[known.status] is Status.COMPLETED:
                 check_inputs(trail.store, trail.gate, known, inputs)
                 return self._restored(trail, known)
+        heart.give_up_again()
         scribe = begin(
             trail.store, trail.gate, run_id, workflow=name, inputs=inputs, tags=tags, parent=parent, lease=self.lease,
             metadata=about,
@@ -111,7 +112,7 @@ class Life:
         try:
             self._take_up(trail, Pen(scribe, self.durability), known)
         except BaseException:
-            trail.store.renew(scribe.claim, 0)
+            heart.give_up(scribe)
             raise
         self._live()
         return None
@@ -207,6 +208,7 @@ class Life:
             raise run.divergence from (None if error is run.divergence else error)
         if run.interrupted is not None:  # whatever the code made of it
             raise run.interrupted
+        run.close_streams(run.root.scope)
         failure = None if run.pen is None else run.pen.failure
         if failure is not None:
             raise failure from (None if error is failure else error)
@@ -239,12 +241,13 @@ class Life:
     def _write_end(self, loop: asyncio.AbstractEventLoop | None) -> Waiter:
         error = self._error
         found = [] if error is None else faults.chain(error, self.run.root.scope)
-        waiter = self._write(
-            "end", loop, run_status=self._status, kind=Kind.END, status=self._status, output=self._value, error=error,
-            metadata={CHAIN: found} if found else None,
-        )  # fmt: skip
-        if self.run.pen is not None:  # no row of a task or thread that is left over comes after it
-            self.run.pen.close(self.run.stopping)
+        with self.run.keeping:
+            waiter = self._write(
+                "end", loop, run_status=self._status, kind=Kind.END, status=self._status, output=self._value,
+                error=error, metadata={CHAIN: found} if found else None,
+            )  # fmt: skip
+            if self.run.pen is not None:  # no row of a task or thread that is left over comes after it
+                self.run.pen.close(self.run.stopping)
         return waiter
 
     def _paused(self, loop: asyncio.AbstractEventLoop | None) -> Waiter:
@@ -271,8 +274,10 @@ class Life:
         run, pen = self.run, self.run.pen
         if run.closed:
             return
-        run.closed = True
+        with run.keeping:  # nobody renews what is given up below
+            run.closed = True
         run.stopping = run.stopping or "was interrupted"
+        run.close_streams()
         heart.end(run)
         if pen is None:
             return
@@ -285,8 +290,8 @@ class Life:
         finally:
             pen.failure = pen.failure or RunStoppedError(run.run_id, "a step", "has ended")
             if self.left_open:
-                with suppress(EverstepError):  # that it cannot be given up is told by whatever led here
-                    pen.scribe.store.renew(pen.scribe.claim, 0)
+                heart.give_up(pen.scribe)
+                with suppress(EverstepError):  # a store that fails is told of by whatever led here
                     self._heed_requests()
 
     def _heed_requests(self) -> None:

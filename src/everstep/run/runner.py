@@ -174,7 +174,7 @@ def _is_free(number: signal.Signals) -> bool:
 
 @contextlib.contextmanager
 def _terminable_task(run: Execution, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """`_terminable` for an event loop, which hears of Ctrl-C by itself: the task is cancelled, then the exit is told."""
+    """`_terminable` for an event loop, which hears of Ctrl-C by itself: SIGTERM cancels this task, then it is told."""
     task, given_up = asyncio.current_task(), SystemExit(128 + signal.SIGTERM)
     if task is None or not _is_free(signal.SIGTERM):
         yield
@@ -297,8 +297,7 @@ async def _awaited(life: Life, loop: asyncio.AbstractEventLoop) -> tuple[Any, Ba
         raise error  # the run was interrupted, and has not ended
     if error is not None and not run.waiting:
         _keep_what_is_at_work(run)
-        while run.busy():  # noqa: ASYNC110 - threads are among it; an event would be one more thing for every step
-            await asyncio.sleep(_QUIET)
+        await _finished(run)
     return (None, error) if main.cancelled() or error is not None else (main.result(), None)
 
 
@@ -337,9 +336,16 @@ async def _settled(life: Life, main: asyncio.Task[Any]) -> None:
         quiet = quiet + 1 if run.idle() else 0
     if stopped.is_set():
         run.stopping = run.stopping or "waits for an answer"
+        await _finished(run)  # the function itself may have ended before
         await _cancelled(main, *run.turnstile.tasks)
     elif main.cancelled():
         raise asyncio.CancelledError
+
+
+async def _finished(run: Execution) -> None:
+    """Wait for the steps at work, whose outcomes are still kept."""
+    while run.busy():  # noqa: ASYNC110 - threads are among it; an event would be one more thing for every step
+        await asyncio.sleep(_QUIET)
 
 
 async def _cancelled(*tasks: asyncio.Task[Any]) -> None:

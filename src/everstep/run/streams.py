@@ -8,9 +8,11 @@ was cut off has none: its code is gone through again, over the steps inside that
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import copy
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec import record
@@ -69,6 +71,13 @@ class _Open:
                     recorded=f"{name}, closed after its last chunk", requested=f"another chunk of {name}",
                 )
             )  # fmt: skip
+
+    def let_go(self, close: Callable[[], None]) -> None:
+        """Close it with the next step, or at the end; at once where no step is taken any more."""
+        if self.run.stopping is None:
+            self.run.closing.append((self.ask.lane, close))
+        else:
+            close()
 
     def left(self) -> None:
         """The consumer closed what is on record."""
@@ -148,7 +157,7 @@ def stream(lane: Lane, step: Step[..., Any], args: Any, kwargs: Any) -> Iterator
         try:
             yield from opened.recorded()
         except GeneratorExit:
-            opened.left()
+            opened.let_go(opened.left)
             raise
         opened.served()
         return
@@ -163,9 +172,7 @@ def stream(lane: Lane, step: Step[..., Any], args: Any, kwargs: Any) -> Iterator
             opened.keep(chunk)
             yield chunk
     except GeneratorExit:
-        with _inside(inner), suppress(RunStoppedError):
-            source.close()
-        _settle(opened, opened.end(None, early=True), None)
+        opened.let_go(partial(_close, opened, inner, source))
         raise
     except BaseException as error:
         _settle(opened, opened.end(error), error)
@@ -174,6 +181,22 @@ def stream(lane: Lane, step: Step[..., Any], args: Any, kwargs: Any) -> Iterator
 
 
 _END: Any = object()
+
+
+def _close(opened: _Open, inner: Lane, source: Any) -> None:
+    error = None
+    try:
+        # In a copy of the context: if this is the garbage collector, it may be in the middle of setting this variable,
+        # and to set it there too corrupts the context (in Python 3.11).
+        contextvars.copy_context().run(_close_inside, inner, source)
+    except Exception as raised:  # noqa: BLE001 - nobody is there to get it: it is recorded
+        error = raised
+    _settle(opened, opened.end(error, early=True), error)
+
+
+def _close_inside(lane: Lane, source: Any) -> None:
+    CURRENT.set(lane)
+    source.close()
 
 
 def _settle(opened: _Open, waiter: Any, error: BaseException | None) -> None:

@@ -1,0 +1,231 @@
+"""One run, several processes: one works on it, the others are told who; and a process that lost it cannot write."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import everstep
+from everstep import Runner, Status, Trail, pause, step, workflow
+from everstep.errors import OwnedError
+from everstep.run import heart
+from tests.integration.failing import WORLD, act
+from tests.integration.test_run_kills import recorded
+from tests.integration.workloads import go, lines, started, until
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> tuple[Path, Path]:
+    """Where the trail is, and where the leaves note that they begin."""
+    WORLD.heal()
+    WORLD.clear()
+    return tmp_path / "trail.db", tmp_path / "side"
+
+
+def taken_over(kind: str, trail: Path, side: Path, patience: float) -> Any:
+    """The run's result, gone on with here as soon as nobody owns it."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            return go(kind, str(trail), "r", str(side), 0.0)
+        except OwnedError:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+
+def check(trail: Path, side: Path, before: int, known: set[str]) -> None:
+    """The run has completed, nothing that was on disk began again, and its history holds."""
+    again = {line.removeprefix("begin ") for line in lines(side)[before:] if line.startswith("begin ")}
+    assert known & again == set()
+    with everstep.open(trail) as opened:
+        assert opened.run("r").status is Status.COMPLETED
+        assert opened.verify().ok
+    assert max(recorded(trail, "r").values()) == 1
+
+
+@pytest.mark.parametrize("kind", ["sync", "parallel"])
+def test_another_process_is_told_who_owns_the_run_and_takes_it_over_when_that_is_killed(
+    place: tuple[Path, Path], kind: str
+) -> None:
+    """Promise 4."""
+    trail, side = place
+    process = started(kind, trail, "r", side, 0.1)
+    until(side, 3)
+    with pytest.raises(OwnedError, match=f":{process.pid}:") as told:
+        go(kind, str(trail), "r", str(side), 0.0)
+    assert told.value.owner.split(":")[1] == str(process.pid)
+    assert process.poll() is None
+    process.kill()
+    process.communicate()
+    before, known = len(lines(side)), set(recorded(trail, "r"))
+    value = go(kind, str(trail), "r", str(side), 0.0)  # at once: the lease need not end
+    check(trail, side, before, known)
+    assert value == go(kind, ":memory:", "r", str(side), 0.0)
+
+
+@pytest.mark.parametrize("kind", ["sync", "awaited"])
+def test_a_process_that_wakes_up_after_its_run_was_taken_over_cannot_write(place: tuple[Path, Path], kind: str) -> None:
+    """Promise 4: stopped past its lease, continued when another has finished; it is told, and has written nothing."""
+    trail, side = place
+    zombie = started(kind, trail, "r", side, 0.05, lease=1.0)
+    until(side, 4)
+    os.kill(zombie.pid, signal.SIGSTOP)
+    before, known = len(lines(side)), set(recorded(trail, "r"))
+    taken_over(kind, trail, side, 20)
+    check(trail, side, before, known)
+    with everstep.open(trail) as opened:
+        rows = [row.hash for row in opened.steps("r")]
+    os.kill(zombie.pid, signal.SIGCONT)
+    said, wrong = zombie.communicate(timeout=20)
+    assert zombie.returncode == 1
+    assert "StaleWriterError" in wrong
+    assert said == ""
+    with everstep.open(trail) as opened:
+        assert [row.hash for row in opened.steps("r")] == rows
+        assert opened.run("r").status is Status.COMPLETED
+
+
+def test_a_process_that_wakes_up_while_another_works_does_not_disturb_it(place: tuple[Path, Path]) -> None:
+    """Promise 4: both are at work at the same time, and one of them in vain."""
+    trail, side = place
+    zombie = started("sync", trail, "r", side, 0.05, lease=1.0)
+    until(side, 4)
+    os.kill(zombie.pid, signal.SIGSTOP)
+    before, known = len(lines(side)), set(recorded(trail, "r"))
+    time.sleep(1.2)
+    heir = started("sync", trail, "r", side, 0.05, lease=5.0)
+    until(side, before + 3)
+    os.kill(zombie.pid, signal.SIGCONT)
+    assert heir.communicate(timeout=20)[1] == ""
+    wrong = zombie.communicate(timeout=20)[1]
+    assert (heir.returncode, zombie.returncode) == (0, 1)
+    assert "StaleWriterError" in wrong
+    with everstep.open(trail) as opened:
+        assert opened.run("r").status is Status.COMPLETED
+        assert opened.verify().ok
+    assert known <= set(recorded(trail, "r"))
+    assert max(recorded(trail, "r").values()) == 1
+
+
+@pytest.mark.parametrize("kind", ["sync", "awaited", "nested, awaited"])
+def test_a_run_of_another_process_can_be_cancelled(place: tuple[Path, Path], kind: str) -> None:
+    """It hears of it, finishes what it is at, and what it had done is not done again."""
+    trail, side = place
+    process = started(kind, trail, "r", side, 0.5)
+    until(side, 3)
+    with everstep.open(trail) as opened:
+        opened.cancel("r")
+        wrong = process.communicate(timeout=20)[1]
+        assert process.returncode == 1
+        assert "RunCancelledError" in wrong
+        assert {run.status for run in opened.runs()} == {Status.CANCELLED}
+    before, known = len(lines(side)), set(recorded(trail, "r"))
+    begun = {line.removeprefix("begin ") for line in lines(side) if line.startswith("begin ")}
+    assert begun == known  # what was at work was finished and kept
+    go(kind, str(trail), "r", str(side), 0.0)
+    check(trail, side, before, known)
+
+
+def test_a_run_whose_process_is_dead_is_cancelled_at_once(place: tuple[Path, Path]) -> None:
+    trail, side = place
+    process = started("nested, awaited", trail, "r", side, 0.1)
+    until(side, 3)
+    process.kill()
+    process.communicate()
+    with everstep.open(trail) as opened:
+        opened.cancel("r")
+        assert {run.status for run in opened.runs()} == {Status.CANCELLED}
+        assert opened.run("r").owner is None
+
+
+@pytest.fixture
+def trail(tmp_path: Path) -> Iterator[Trail]:
+    WORLD.heal()
+    WORLD.clear()
+    with everstep.open(tmp_path / "trail.db") as opened:
+        yield opened
+
+
+def test_a_run_is_kept_while_a_step_takes_longer_than_the_lease(trail: Trail) -> None:
+    """Promise 4."""
+    entered, leave = threading.Event(), threading.Event()
+
+    @step
+    def long() -> str:
+        entered.set()
+        assert leave.wait(20)
+        return act("long")
+
+    @workflow
+    def waits() -> str:
+        return long()
+
+    results: list[str] = []
+    work = threading.Thread(target=lambda: results.append(Runner(trail, lease=1.5).run(waits, id="r").value))
+    work.start()
+    assert entered.wait(5)
+    end = time.monotonic() + 2.5
+    while time.monotonic() < end:
+        with pytest.raises(OwnedError):
+            Runner(trail).run(waits, id="r")
+        time.sleep(0.05)
+    leave.set()
+    work.join(10)
+    assert results == ["long"]
+    assert WORLD.taken() == ["long"]
+
+
+def test_a_run_that_is_at_work_cannot_be_answered_by_somebody_else(trail: Trail) -> None:
+    """Promise 4."""
+    seen: list[BaseException] = []
+
+    @workflow
+    def busy() -> str:
+        try:
+            trail.answer("r", 1)
+        except everstep.EverstepError as error:
+            seen.append(error)
+        return act("a")
+
+    Runner(trail).run(busy, id="r")
+    assert [type(error) for error in seen] == [OwnedError]
+
+
+def test_a_run_that_was_given_up_can_be_taken_by_anybody_at_once(trail: Trail) -> None:
+    @workflow
+    def fails() -> str:
+        act("a")
+        return act("b")
+
+    WORLD.fail.add("b")
+    for _ in range(3):
+        with pytest.raises(ValueError, match="b"):
+            Runner(trail).run(fails, id="r")
+        assert trail.run("r").owner is None
+
+
+def test_a_renewal_that_comes_late_owns_nothing(trail: Trail, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promise 4: who keeps the lease may be in the middle of it when the run ends, or is given up."""
+    look = heart._look_after
+    monkeypatch.setattr(heart, "_look_after", lambda run, **_: look(run, renew=True))
+    monkeypatch.setattr(heart, "_BEAT", 0.0001)
+
+    @workflow
+    def fails() -> None:
+        raise ValueError("at once")
+
+    @workflow
+    def asks() -> None:
+        pause("go on?")
+
+    for number in range(40):
+        Runner(trail).run(fails, id=f"failed {number}", error_handling="continue")
+        Runner(trail).run(asks, id=f"paused {number}")
+    assert [run.id for run in trail.runs(limit=1000) if run.owner is not None] == []
