@@ -43,7 +43,8 @@ class Recorded:
     """A step as the record has it."""
 
     __slots__ = (
-        "attempt", "cancelled", "digest", "id", "index", "intent", "loose", "name", "outcome", "reopened", "seq"
+        "attempt", "cancelled", "digest", "id", "index", "intent", "late", "loose", "name", "outcome", "reopened",
+        "seq",
     )  # fmt: skip
 
     def __init__(self, seq: int, name: str, index: int, digest: bytes | None) -> None:
@@ -56,6 +57,7 @@ class Recorded:
         self.outcome: Entry | None = None
         self.intent = False  # an external effect was announced
         self.loose = False  # if it is not asked for again, it is superseded
+        self.late = False  # what asks for it now may come after what once came after it
         self.cancelled: int | None = None  # the row that says so; an outcome, if there is one, came too late
         self.reopened: int | None = None  # the run failed because of it, after so many attempts, and was taken up again
 
@@ -215,6 +217,8 @@ class Journal:
                 later = next((n for n, known in enumerate(lane.steps) if known.seq > seq), None)
                 if later is not None:
                     lane.loose = later if lane.loose is None else min(lane.loose, later)
+                    for known in lane.steps[later:]:
+                        known.late = True
                 if later is not None or lane in around:
                     lane.ended = None
         self._forget_cancelled(first)
@@ -350,8 +354,9 @@ class Journal:
         """The seqs of awaited outcomes in the order they came."""
         return sorted(
             step.outcome.seq
-            for step in self._visible(sure=True)
-            if step.outcome is not None and step.cancelled is None and flags_of(step.outcome) & record.AWAITED
+            for step in self._visible()
+            if step.outcome is not None and step.cancelled is None and not step.late and not step.loose
+            and flags_of(step.outcome) & record.AWAITED
         )
 
     def inside(self, scope: int) -> Iterator[tuple[int, Recorded]]:
@@ -371,12 +376,12 @@ class Journal:
             if step.outcome is None and step.cancelled is None and (step.id in self.pauses or step.intent)
         ]
 
-    def _visible(self, *, sure: bool = False) -> Iterator[Recorded]:
-        """Every step that can be asked for: not those inside a step that is served whole. With `sure`, that must be."""
+    def _visible(self) -> Iterator[Recorded]:
+        """Every step that can be asked for: not those inside a step that is served whole."""
         scopes: list[int | None] = [None]
         while scopes:
             for track in self.scopes.get(scopes.pop(), {}).values():
-                for step in track.steps[: track.loose] if sure else track.steps:
+                for step in track.steps:
                     yield step
                     if step.id is None or step.cancelled is not None:
                         continue

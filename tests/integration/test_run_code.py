@@ -506,6 +506,29 @@ def test_lambdas_and_closures_can_be_steps(trail: Trail) -> None:
     assert names(rows(trail, "r", Kind.STEP)) == ["double", "<lambda>", "closure", "act"]
 
 
+class Model:
+    """An object that can be called, as many clients are."""
+
+    async def __call__(self, question: str) -> str:
+        return str(calls(question))
+
+
+def test_partials_and_objects_that_can_be_called_can_be_steps(trail: Trail) -> None:
+    asked = step(name="model")(Model())
+    half = step(name="half")(functools.partial(many.function, 1))
+    half_later = step(name="half_later")(functools.partial(act_later.function, "later"))
+
+    @workflow
+    async def using() -> list[Any]:
+        found = [await asked("why?"), half(2), await half_later()]
+        act("end")
+        return found
+
+    assert twice(trail, using)[1] == ["why?", [1, 2, [], 3, {}], "later"]
+    assert inspect.iscoroutinefunction(asked)
+    assert inspect.iscoroutinefunction(half_later)
+
+
 def test_async_steps_are_seen_as_coroutine_functions() -> None:
     assert inspect.iscoroutinefunction(act_later)
     assert asyncio.iscoroutinefunction(act_later)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import queue
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,7 @@ KINDS: dict[str, Callable[[], object]] = {
     "with a file name": lambda: Path("no such file").read_text("utf-8"),
     "with fields in C": lambda: b"\xff".decode("utf-8"),
     "of a module": lambda: json.loads("{"),
+    "handed on by a module": lambda: queue.SimpleQueue[int]().get_nowait(),
     "with a text of its own": called_process,
     "imported": lambda: _raise(Wrapped("a", 1)),
     "of this module": lambda: _raise(Refused(503)),

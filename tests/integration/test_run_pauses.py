@@ -1039,6 +1039,49 @@ def test_without_a_trail_nobody_could_answer() -> None:
         pause("hello?")
 
 
+def test_an_external_step_cannot_wait_for_a_person(trail: Trail) -> None:
+    """It is announced: a crash after the answer could not be told from one after the effect."""
+
+    @step(external=True)
+    def send(what: str) -> str:
+        calls("sent" if child_asks or pause("really?") else "not sent")
+        return asking_child()
+
+    @workflow
+    def sending() -> str:
+        return send("mail")
+
+    for child_asks in (False, True):
+        calls.clear()
+        with pytest.raises(JournalError, match="'send' cannot wait for a person"):
+            run(trail, sending, id=f"r-{child_asks}")
+        assert calls == (["sent"] if child_asks else [])
+        assert rows(trail, f"r-{child_asks}", Kind.PAUSE) == []
+
+
+def test_a_plain_step_cannot_wait_on_an_event_loop(trail: Trail) -> None:
+    """Nothing there would await it: it must not go on as if it had waited."""
+
+    @step
+    def asking() -> Any:
+        return pause("go on?")
+
+    @step
+    def sleeping() -> Any:
+        return everstep.sleep(0)
+
+    @workflow
+    async def outer() -> Any:
+        for wrong in (asking, sleeping):
+            with pytest.raises(JournalError, match="to_thread"):
+                wrong()
+        await asyncio.to_thread(sleeping)
+        return await asyncio.to_thread(asking)
+
+    assert run(trail, outer, id="r").paused
+    assert run(trail, outer, id="r", answer="yes").value == "yes"
+
+
 def test_a_pause_that_is_not_awaited_in_async_code_is_told_of(trail: Trail) -> None:
     @workflow
     async def forgetful() -> str:

@@ -202,6 +202,24 @@ def test_state_is_read_and_written_in_workflows_steps_and_composites(trail: Trai
     assert (final["workflow"], final["seen"], final["composite after"]) == (2, [1, 2, 3], 3)
 
 
+@workflow
+async def using_state_later() -> list[Any]:
+    found = []
+    for number in range(3):
+        await act_later(number)
+        current().state["total"] = current().state.get("total", 0) + number
+        found.append((current().state["total"], current().state["act_later"]))
+    return found
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_what_was_just_done_is_seen_however_late_it_is_written(trail: Trail, durability: Any) -> None:
+    assert Runner(trail, durability=durability).run(using_state, id="r").value == USED
+    later = asyncio.run(AsyncRunner(trail, durability=durability).run(using_state_later, id="later"))
+    assert later.value == [(0, 0), (1, 1), (3, 2)]
+    assert trail.state("later") == {"total": 3, "act_later": 2}
+
+
 def test_without_a_trail_state_is_read_and_written_the_same() -> None:
     assert run(None, using_state).value == USED
 
@@ -357,6 +375,14 @@ def test_what_cannot_be_state_is_refused(trail: Trail) -> None:
             del current().state["x"]
         with pytest.raises(KeyError):
             current().state["nothing"]
+        with pytest.raises(TypeError, match="5 is no name"):
+            current().state[5] = 1  # type: ignore[index] # the point of it
+        set_by_number()
+
+    @step(output=None)
+    def set_by_number() -> None:
+        with pytest.raises(TypeError, match="5 is no name"):
+            current().state[5] = 1  # type: ignore[index] # as above
 
     run(trail, refusing, id="r")
     assert trail.state("r") == {}

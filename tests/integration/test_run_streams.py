@@ -16,7 +16,7 @@ import pytest
 
 import everstep
 from everstep import Kind, Status, StepRecord, Trail, current, step, workflow
-from everstep.errors import UnstorableError
+from everstep.errors import DivergenceError, UnstorableError
 from tests.integration.running import Calls, crashed, names, rows, run
 from tests.integration.support import output, python
 
@@ -505,6 +505,55 @@ def test_a_consumer_that_fails_closes_the_stream_it_reads(trail: Trail, streamin
     assert [each for each in calls if str(each).startswith("did")] == [
         "did token 0", "did token 1", "did token 1", "did token 2"
     ]  # fmt: skip
+
+
+@workflow
+def closing_whatever_happens(count: int) -> list[str]:
+    with closing(as_generator(tokens(count))) as stream:
+        return [act(f"did {chunk}") for chunk in stream]
+
+
+@workflow
+async def closing_whatever_happens_later(count: int) -> list[str]:
+    async with aclosing(as_generator(tokens_later(count))) as stream:
+        return [await act_later(f"did {chunk}") async for chunk in stream]
+
+
+@both(closing_whatever_happens, closing_whatever_happens_later)
+def test_a_stream_closed_by_a_failure_is_whole_when_the_run_is_taken_up(trail: Trail, streaming: Any) -> None:
+    """The code had not had enough of it: what it got until then is not all there is."""
+    calls.fail = {"did token 1"}
+    with pytest.raises(ValueError, match="did token 1"):
+        run(trail, streaming, 3, id="r")
+    calls.fail = set()
+    calls.clear()
+    assert run(trail, streaming, id="r").value == ["did token 0", "did token 1", "did token 2"]
+    assert [each for each in calls if str(each).startswith("did")] == ["did token 1", "did token 2"]
+
+
+@both(taking_some, taking_some_later)
+def test_code_that_wants_more_of_a_stream_than_it_took_diverges(trail: Trail, streaming: Any) -> None:
+    """What follows the chunks on record is not known: it must not look like the end of the stream."""
+    count = [2]
+
+    @workflow(name="taking")
+    def plain() -> list[str]:
+        return [act(chunk) for chunk, _ in zip(as_generator(tokens(10)), range(count[0]), strict=False)] + [act("end")]
+
+    @workflow(name="taking")
+    async def later() -> list[str]:
+        found: list[str] = []
+        async with aclosing(as_generator(tokens_later(10))) as stream:
+            while len(found) < count[0]:
+                found.append(await act_later(await anext(stream)))
+        return [*found, await act_later("end")]
+
+    taking: Any = plain if streaming is taking_some else later
+    calls.crash = {"end"}
+    crashed(trail, taking, id="r")
+    count[0] = 4
+    with pytest.raises(DivergenceError, match="another chunk"):
+        run(trail, taking, id="r")
 
 
 # What is recorded.

@@ -19,7 +19,8 @@ from everstep.errors import DivergenceError
 from everstep.model import KIND_NUMBER, Kind
 from everstep.store.base import Append, Settled, Store
 from tests.programs.generator import Program
-from tests.programs.interpreter import Boom, Player, World
+from tests.programs.interpreter import Player
+from tests.programs.world import Boom, World
 
 PATIENCE = 20.0  # seconds until a life counts as stalled: far more than one takes on a busy machine
 

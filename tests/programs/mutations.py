@@ -14,8 +14,8 @@ from everstep.codec.record import StepRecord
 from everstep.model import Kind
 from everstep.store.memory import MemoryStore
 from tests.programs.generator import Node, Program, program
-from tests.programs.interpreter import Answer, Boom, Given, Key, World, number
 from tests.programs.lives import Mortal, live
+from tests.programs.world import Answer, Boom, Given, Key, World, number
 
 ARGUMENT, RENAMED, INSERTED, TWIN, REMOVED, SWAPPED = "argument", "renamed", "inserted", "twin", "removed", "swapped"
 CHANGES = (ARGUMENT, RENAMED, INSERTED, TWIN, REMOVED, SWAPPED)

@@ -11,8 +11,8 @@ from everstep.model import Kind, Status
 from everstep.store.base import Store
 from everstep.store.memory import MemoryStore
 from tests.programs.generator import RACY, Program, program
-from tests.programs.interpreter import Spot, World
 from tests.programs.lives import Mortal, Outcome, live
+from tests.programs.world import Spot, World
 
 _MOST_FAILURES = 100
 

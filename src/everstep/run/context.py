@@ -86,6 +86,8 @@ class State(MutableMapping[str, Any]):
 
     def __setitem__(self, name: str, value: Any) -> None:
         lane = self._lane
+        if not isinstance(name, str):
+            raise TypeError(f"{name!r:.60} is no name: what the state holds is known by texts")
         if lane.scope.place is not None:
             lane.scope.ops[name] = decode(encode(value))  # as it is now, not as it may become
         elif lane.run.pen is None:

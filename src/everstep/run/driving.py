@@ -28,6 +28,7 @@ def drive(flow: Flow, lane: Lane, call: Callable[[], Any]) -> Any:
         error = result = None
         try:
             if what == CALL:
+                what_with.plain = True
                 token = CURRENT.set(what_with)
                 try:
                     result = call()

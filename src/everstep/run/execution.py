@@ -134,9 +134,8 @@ class Execution:
 
     def ask(self, lane: Lane, name: str, inputs: Inputs | None) -> Ask:
         """The next step of a lane, with what the record has of it. Raises DivergenceError."""
-        if self.stopping is not None or lane.stopped or self._overdue:
+        if self.stopping is not None or lane.stopped or self._overdue or self.closing:
             self._check_stopped(lane, name)
-        if self.closing:
             self.close_streams(lane)
         if lane.unordered:
             with self.lock:

@@ -92,6 +92,7 @@ def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEve
     limit = step.retry.attempts + (reopened or 0)
     for attempt in count(1 if recorded is None else recorded.attempt + 1):
         inner = run.enter(ask, attempt)
+        inner.scope.external = step.external
         duration = returned = None
         try:
             if step.external and run.pen is not None and (inner.scope.start is not None or reopened is not None):

@@ -34,8 +34,8 @@ class Scope:
     """One attempt at a step, or the run itself: what lanes are counted in."""
 
     __slots__ = (
-        "ask", "at_work", "attempt", "child", "id", "index", "lanes", "name", "ops", "over", "place", "refused",
-        "start", "waits",
+        "ask", "at_work", "attempt", "child", "external", "id", "index", "lanes", "name", "ops", "over", "place",
+        "refused", "start", "waits",
     )  # fmt: skip
 
     def __init__(self, place: Lane | None, name: str, index: int, attempt: int) -> None:
@@ -50,6 +50,7 @@ class Scope:
         self.lanes: dict[str, Lane] = {}  # that asked for a step, by path
         self.at_work = 0  # spawned lanes that have not ended
         self.child: str | None = None  # the run that the step is
+        self.external = False  # it acts on the world outside
         self.over = False  # it took too long, and was given up
         self.refused = False  # a step in it was: what its code makes of that is no outcome
         self.waits = False  # for time to pass, and does nothing else
@@ -90,8 +91,8 @@ class Lane:
     """A sequence of steps: no two of them are at work at the same time."""
 
     __slots__ = (
-        "__weakref__", "busy", "names", "path", "position", "run", "scope", "seen", "spawned", "stopped", "track",
-        "unordered", "up",
+        "__weakref__", "busy", "names", "path", "plain", "position", "run", "scope", "seen", "spawned", "stopped",
+        "track", "unordered", "up",
     )  # fmt: skip
 
     def __init__(self, run: Execution, scope: Scope, path: str, up: Lane | None) -> None:
@@ -106,6 +107,7 @@ class Lane:
         self.seen: int = -1 if up is None else up.seen  # the newest row that its code may know of
         self.track: Track | None = None if scope.start is not None else run.journal.track(scope.id, path)
         self.unordered = False
+        self.plain = False  # its code cannot await
         self.stopped = False
 
     def take(self, name: str) -> tuple[int, int]:

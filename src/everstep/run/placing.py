@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from everstep.errors import DivergenceError
-from everstep.journal import Journal
+from everstep.journal import Journal, Track
 from everstep.run.lanes import Lane
 
 _POSITION = re.compile(r"@\d+(?=/|$)")
@@ -49,31 +49,39 @@ class Places:
             was = spawned.by_shape.get(_POSITION.sub("", lane.path))
             if was is not None and was != lane.path and self._is_on_record(scope, was):
                 return self._moved(lane, was)
+        if lane.track is not None and _is_loose(lane.track, position):
+            return None
         for segment in spawned.by_place.get((lane.path, position), ()):
             tag, _, number = segment.rpartition("@")[0].rpartition("#")
             whole = f"{lane.path}/{segment}" if lane.path else segment
             if lane.spawned.get(tag, 0) <= int(number) and self._is_on_record(scope, whole):
-                if lane.track is not None and lane.track.loose is not None and position >= lane.track.loose:
-                    return None
                 return DivergenceError("inserted", lane=lane.path, position=position, requested=name)
         return None
 
     def _is_on_record(self, scope: int | None, path: str) -> bool:
         """Whether it still is: what a failed run did after its failure is taken back, or need not come again."""
         lanes = self._journal.scopes.get(scope, {})
-        return any(track.loose != 0 for known, track in lanes.items() if known == path or known.startswith(f"{path}/"))
+        return any(
+            not _is_loose(track, 0) for known, track in lanes.items() if known == path or known.startswith(f"{path}/")
+        )
 
     def _moved(self, lane: Lane, was: str) -> DivergenceError | None:
         before, now = was.split("/"), lane.path.split("/")
         depth = next(depth for depth, pair in enumerate(zip(before, now, strict=True)) if pair[0] != pair[1])
         above, then, here = "/".join(now[:depth]), _position(before[depth]), _position(now[depth])
         track = self._journal.track(lane.scope.id, above)
-        if track is not None and track.loose is not None and then >= track.loose:
+        if track is not None and _is_loose(track, then):
             return None
         if track is not None and here < len(track.steps) and here < then:
             step = track.steps[here]
             return DivergenceError("removed", lane=above, position=here, seq=step.seq, recorded=step.name)
         return DivergenceError("inserted", lane=above, position=then)
+
+
+def _is_loose(track: Track, position: int) -> bool:
+    if track.loose is not None and position >= track.loose:
+        return True
+    return position < len(track.steps) and track.steps[position].loose
 
 
 def _position(segment: str) -> int:

@@ -52,6 +52,8 @@ class Step(Generic[P, R]):
         update_wrapper(self, function)
         self.function = function
         self.name = name or short_name(function)
+        if not hasattr(self, "__name__"):  # of a partial, or an object that can be called
+            self.__name__ = self.__qualname__ = self.name
         self.output = self.name.rpartition(".")[2] if output == _OWN_NAME else output
         self.append = append
         self.external = external
@@ -63,19 +65,19 @@ class Step(Generic[P, R]):
         self._call: Callable[..., Any] = self._calling()
 
     def _calling(self) -> Callable[..., Any]:
-        streams = inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function)
-        if streams and (self.retry is not ONCE or self.timeout is not None or self.external):
+        body = body_of(self.function)
+        is_stream, is_awaited_stream = inspect.isgeneratorfunction(body), inspect.isasyncgenfunction(body)
+        if (is_stream or is_awaited_stream) and (self.retry is not ONCE or self.timeout is not None or self.external):
             raise TypeError(f"{self.name!r} is a stream: retry, timeout and external are for steps that return")
-        if inspect.isgeneratorfunction(self.function):
+        if is_stream:
             return self._stream
-        if inspect.isasyncgenfunction(self.function):
+        if is_awaited_stream:
             return self._stream_awaited
-        function: Any = self.function
-        if inspect.iscoroutinefunction(function):
+        if inspect.iscoroutinefunction(body):
             if sys.version_info >= (3, 12):
                 inspect.markcoroutinefunction(self)
-            else:  # there, inspect believes what has the code of a function
-                self.__code__, self.__defaults__, self.__kwdefaults__ = function.__code__, None, None
+            else:  # there, inspect believes what has the code of a coroutine
+                self.__code__, self.__defaults__, self.__kwdefaults__ = Step._await.__code__, None, None
             self._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined] # noqa: SLF001 - how asyncio asks
             return self._awaited
         return self._plain
@@ -158,6 +160,13 @@ class Step(Generic[P, R]):
         return f"<step {self.name!r}>"
 
 
+def body_of(function: Any) -> Any:
+    """The function behind a partial or an object that can be called: what tells how it is to be called."""
+    while isinstance(function, partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
 def short_name(function: Any) -> str:
     """The qualified name without module and without the function it was defined in: it survives moving the code."""
     return str(getattr(function, "__qualname__", type(function).__qualname__)).rpartition("<locals>.")[2]
@@ -238,4 +247,4 @@ def step(
     return make if function is None else make(function)
 
 
-__all__ = ["Lane", "Step", "short_name", "step"]
+__all__ = ["Lane", "Step", "body_of", "short_name", "step"]

@@ -67,6 +67,11 @@ def _on_either(flow: Any, name: str, seconds: float | None = None) -> Any:
     """Go through a flow by waiting; where an event loop runs, what is given is to be awaited."""
     lane = here()
     if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises where there is none
+        if lane is not None and lane.plain:
+            raise JournalError(
+                f"the plain step {lane.scope.name!r} cannot {name} on an event loop, which would stand still. Make the "
+                "step async and await it, or call it with asyncio.to_thread."
+            )
         return _awaited(flow, name, seconds)
     if lane is None:
         return _outside(name, seconds)
@@ -97,6 +102,7 @@ def _pause_flow(lane: Lane, asked: dict[str, Any], loop: asyncio.AbstractEventLo
     run = lane.run
     if run.trail is None:
         raise JournalError("a run without a trail cannot pause: nobody could answer it. Give the runner a trail")
+    _check_not_external(lane)
     # The deadline is no part of what is asked: it is counted from the first time.
     inputs = Inputs(run.trail.gate, "pause", {name: asked[name] for name in ("prompt", "schema", "options")})
     ask = run.ask(lane, "pause", inputs)
@@ -118,6 +124,18 @@ def _pause_flow(lane: Lane, asked: dict[str, Any], loop: asyncio.AbstractEventLo
         raise error
     yield SUSPEND, recorded.id or recorded.seq
     raise AssertionError("a suspended lane does not go on")
+
+
+def _check_not_external(lane: Lane) -> None:
+    """Raise JournalError inside an external step: it is announced, and would count as begun while a person thinks."""
+    around: Lane | None = lane
+    while around is not None:
+        if around.scope.external:
+            raise JournalError(
+                f"the external step {around.scope.name!r} cannot wait for a person: nobody could tell meanwhile "
+                "whether it took effect. Pause before it, in the code that calls it."
+            )
+        around = around.up
 
 
 def _sleep_flow(lane: Lane, seconds: float, loop: asyncio.AbstractEventLoop | None) -> Flow:

@@ -11,7 +11,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from everstep.run.arguments import Parameters
 from everstep.run.lanes import here
-from everstep.run.steps import short_name
+from everstep.run.steps import body_of, short_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,12 +23,13 @@ class Workflow(Generic[P, R]):
     def __init__(self, function: Callable[P, R], name: str | None) -> None:
         if not callable(function):
             raise TypeError(f"{function!r:.60} is no function, and only a function can be a workflow")
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"{function.__qualname__} is a generator: a workflow returns, and a step may be a stream")
+        body = body_of(function)
+        if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
+            raise TypeError(f"{function!r:.60} is a generator: a workflow returns, and a step may be a stream")
         update_wrapper(self, function)
         self.function = function
         self.name = name or short_name(function)
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.is_async = inspect.iscoroutinefunction(body)
         self.parameters = Parameters(function, ())
         self._child: Any = None
         self._code: str | None = None
