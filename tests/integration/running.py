@@ -1,13 +1,12 @@
-"""What the tests of runs share: an interruption that nothing in the code can keep, and a process of another program."""
+"""What the tests of runs share: steps that can crash and fail, with a crash that nothing in the code can keep."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from collections.abc import Iterable
+from typing import Any
 
-from everstep import AsyncRunner, Kind, Runner, RunResult, StepRecord, Trail
+from everstep import AsyncRunner, Kind, Runner, RunResult, StepRecord, Trail, step
 
 
 class Crash(BaseException):
@@ -41,10 +40,10 @@ class Calls(list[Any]):
     def __call__(self, what: Any) -> Any:
         """Note a call; give back what was called for."""
         self.append(what)
-        if what in self.crash:
+        if _stands_in(self.crash, what):
             self.crash.discard(what)
             raise Crash(what)
-        if what in self.fail:
+        if _stands_in(self.fail, what):
             raise ValueError(what)
         return what
 
@@ -54,28 +53,47 @@ class Calls(list[Any]):
         self.clear()
         return found
 
+    def forget(self) -> None:
+        """As good as new."""
+        self.clear()
+        self.crash, self.fail = set(), set()
+
+
+def _stands_in(words: set[Any], what: Any) -> bool:
+    try:
+        return what in words
+    except TypeError:  # not hashable: it is none of them
+        return False
+
+
+calls = Calls()
+
+
+@step
+def act(what: Any) -> Any:
+    return calls(what)
+
+
+@step
+async def act_later(what: Any) -> Any:
+    await asyncio.sleep(0)
+    return calls(what)
+
+
+def twice(trail: Trail, flow: Any, *args: Any) -> Any:
+    """Crash a run in its last step, `act("end")`, and resume it. What it gave; nothing else was done twice."""
+    calls.crash = {"end"}
+    crashed(trail, flow, *args, id="r")
+    assert calls.taken()[-1] == "end"
+    after = run(trail, flow, id="r")
+    assert calls == ["end"]
+    return after.value
+
 
 def rows(trail: Trail, run_id: str, *kinds: Kind) -> list[StepRecord]:
     """The rows of a run, of some kinds or of all."""
-    return [step for step in trail.steps(run_id) if not kinds or step.kind in kinds]
+    return [row for row in trail.steps(run_id) if not kinds or row.kind in kinds]
 
 
 def names(steps: Iterable[StepRecord]) -> list[str]:
-    return [step.name for step in steps]
-
-
-def in_a_child(do: Callable[[], Any]) -> int:
-    """Do something in a fork of this process; how it ended."""
-    child = os.fork()
-    if child == 0:
-        _leave(do)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def _leave(do: Callable[[], Any]) -> NoReturn:
-    code = 1
-    try:
-        do()
-        code = 0
-    finally:
-        os._exit(code)
+    return [row.name for row in steps]

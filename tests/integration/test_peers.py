@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,16 +22,15 @@ from everstep.errors import (
     UnstorableError,
 )
 from everstep.store.base import Claim
-from tests.integration.running import Calls, crashed, rows, run
+from tests.integration.running import calls, crashed, rows, run
 from tests.integration.support import output, python
 
-calls = Calls()
-code: dict[str, Any] = {}
+code: dict[str, Any] = {}  # how it differs from what it was
 
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    calls.__init__()  # type: ignore[misc] # as good as new
+    calls.forget()
     code.clear()
 
 
@@ -423,27 +421,3 @@ def test_finished_siblings_are_not_run_again_after_one_fails(trail: Trail) -> No
     calls.clear()
     assert run(trail, fanning_out, id="r").value == ["answer to a", "answer to b", "answer to c"]
     assert calls == ["b"]
-
-
-def test_growth_at_many_steps(tmp_path: Path) -> None:
-    """Promise 11: cost follows change. A long list that every step adds to is not written again and again."""
-
-    @step(output="messages", append=True)
-    def say(number: int) -> str:
-        return f"message {number} " + "x" * 500
-
-    @workflow
-    def talking(count: int) -> int:
-        for number in range(count):
-            say(number)
-        return count
-
-    sizes = []
-    for count in (100, 400):
-        with everstep.open(tmp_path / f"{count}.db") as trail:
-            began = time.perf_counter()
-            Runner(trail, durability="exit").run(talking, count, id="r")
-            assert time.perf_counter() - began < 30
-            assert len(trail.state("r")["messages"]) == count
-        sizes.append(sum(file.stat().st_size for file in tmp_path.glob(f"{count}.db*")))
-    assert sizes[1] < sizes[0] * 5

@@ -203,3 +203,49 @@ def test_no_row_comes_after_the_end(tmp_path: Path) -> None:
 
 
 BACKGROUND: list[asyncio.Future[None]] = []
+
+
+# Runs that nobody waits for any more while they begin.
+
+
+@workflow
+async def begins() -> str:
+    return await act_later("a")
+
+
+@workflow
+async def child_begins() -> str:
+    if WORLD.bad:
+        STORES[0].rest(5)  # nobody commits: the child takes its time to begin
+        async with asyncio.timeout(0.05):
+            return await begins()
+    return await begins()
+
+
+STORES: list[Any] = []
+
+
+@pytest.mark.parametrize("workflow", [begins, child_begins], ids=repr)
+def test_a_run_that_is_dropped_while_it_begins_is_nobodys(tmp_path: Path, workflow: Any) -> None:
+    """Promise 4: it is given up once it has begun, and does not stand in the way of the next."""
+    WORLD.heal()
+    WORLD.clear()
+    with everstep.open(tmp_path / "trail.db") as trail:
+        store: Any = trail.store
+        STORES[:] = [store._group]
+
+        async def drop() -> None:
+            asyncio.get_running_loop().call_later(0.2, store._group.wake)
+            if workflow is begins:
+                store._group.rest(5)
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(AsyncRunner(trail).run(workflow, id="r"), 0.05)
+            else:
+                WORLD.bad.add("rest")
+                with pytest.raises(TimeoutError):
+                    await AsyncRunner(trail).run(workflow, id="r")
+
+        asyncio.run(drop())
+        assert [run.owner for run in trail.runs()] == [None] * len(trail.runs())
+        WORLD.heal()
+        assert go(trail, workflow).value == "a"

@@ -154,14 +154,15 @@ def _outcome(run: Callable[[], everstep.RunResult[Any]]) -> Outcome:
     except Boom as error:
         return Outcome("failed", str(error))
     except BaseException as error:  # noqa: BLE001 - told to whoever looks at this life
-        if any(isinstance(each, Crash) for each in _members(error)):
+        if any(isinstance(each, Crash) for each in members(error)):
             return Outcome("crash")
         text = "".join(traceback.format_exception(error))
-        return Outcome("diverged" if any(isinstance(e, DivergenceError) for e in _members(error)) else "error", text)
+        return Outcome("diverged" if any(isinstance(e, DivergenceError) for e in members(error)) else "error", text)
     return Outcome("ok", result.value, restored=result.restored)
 
 
-def _members(error: BaseException) -> list[BaseException]:
+def members(error: BaseException) -> list[BaseException]:
+    """The exceptions in a group, at any depth; of another one, itself."""
     if isinstance(error, BaseExceptionGroup):
-        return [member for each in error.exceptions for member in _members(each)]
+        return [member for each in error.exceptions for member in members(each)]
     return [error]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everstep.run.flow import Suspended
 from everstep.run.lanes import Lane, here
-from everstep.run.life import Life
+from everstep.run.life import Life, begun
 from everstep.run.steps import Step
 
 if TYPE_CHECKING:
+    from everstep.run.execution import Execution
     from everstep.run.result import RunResult
     from everstep.run.workflows import Workflow
 
@@ -23,14 +24,16 @@ def child_step(
 ) -> Step[..., Any]:
     """The step that runs a workflow as a child. The child's id follows from the step's place: resume finds it again."""
 
-    def begin(lane: Lane, args: Any, kwargs: Any) -> tuple[Life, RunResult[Any] | None]:
+    def begin(lane: Lane, life: Life, args: Any, kwargs: Any) -> RunResult[Any] | None:
         parent = lane.run
         lane.scope.child = f"{parent.run_id}/{lane.scope.key()}"
-        life = Life(parent.trail, parent.durability, parent.lease, workflow, parent.as_child)
         done = life.begin(lane.scope.child, args, kwargs, parent=parent.run_id if parent.trail is not None else None)
         if done is None:
             parent.children.append(life.run)
-        return life, done
+        return done
+
+    def below(parent: Execution) -> Life:
+        return Life(parent.trail, parent.durability, parent.lease, workflow, parent.as_child)
 
     def value_of(result: RunResult[Any], lane: Lane) -> Any:
         if not result.paused:
@@ -44,7 +47,8 @@ def child_step(
 
         async def call_awaited(*args: Any, **kwargs: Any) -> Any:
             lane = _lane()
-            life, done = await asyncio.to_thread(begin, lane, args, kwargs)  # the loop does not wait for the disk
+            life = below(lane.run)
+            done = await begun(life, partial(begin, lane, life, args, kwargs))
             return value_of(done or await go_through_awaited(life), lane)
 
         function: Any = call_awaited
@@ -52,8 +56,8 @@ def child_step(
 
         def call(*args: Any, **kwargs: Any) -> Any:
             lane = _lane()
-            life, done = begin(lane, args, kwargs)
-            return value_of(done or go_through(life), lane)
+            life = below(lane.run)
+            return value_of(begin(lane, life, args, kwargs) or go_through(life), lane)
 
         function = call
     function.__signature__ = workflow.parameters.signature

@@ -8,7 +8,7 @@ from typing import Any
 
 from everstep.errors import UnknownLoopError
 from everstep.run.flow import CALL, DELIVER, RESTART, SLEEP, SUSPEND, WAIT, Flow, Suspended
-from everstep.run.lanes import CURRENT, Lane
+from everstep.run.lanes import CURRENT, OF_TASK, Lane
 from everstep.run.spawning import knows_loop
 
 
@@ -66,11 +66,7 @@ async def drive_awaited(flow: Flow, lane: Lane, call: Callable[[], Awaitable[Any
         error = result = None
         try:
             if what == CALL:
-                token = CURRENT.set(what_with)
-                try:
-                    result = await call()
-                finally:
-                    CURRENT.reset(token)
+                result = await _called(lane, what_with, call)
             elif what == WAIT:
                 if what_with is not None:
                     await what_with if isinstance(what_with, asyncio.Future) else await asyncio.to_thread(what_with)
@@ -84,6 +80,19 @@ async def drive_awaited(flow: Flow, lane: Lane, call: Callable[[], Awaitable[Any
             await _stay(lane, SUSPEND, None)
         except BaseException as raised:  # noqa: BLE001 - the flow decides on all of them
             error = raised
+
+
+async def _called(lane: Lane, inner: Lane, call: Callable[[], Awaitable[Any]]) -> Any:
+    """Await a step's function in its lane. Set for the task too: others may share its context, and set it meanwhile."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine of a task
+    before, token = OF_TASK.get(task), CURRENT.set(inner)
+    OF_TASK[task] = inner
+    try:
+        return await call()
+    finally:
+        CURRENT.reset(token)
+        OF_TASK[task] = before or lane
 
 
 async def _stay(lane: Lane, what: int, seq: int | None) -> None:

@@ -140,11 +140,17 @@ class Lane:
         return self.spawned[number]
 
     def descends(self, other: Lane) -> bool:
-        """Whether this is the other lane, or lies below it."""
+        """Whether this is the other lane, or one of the steps at work below it.
+
+        Tasks that share a context leave their steps in it when they are over: each resets it to what it found.
+        """
         lane: Lane | None = self
         while lane is not None:
             if lane is other:
                 return True
+            scope = lane.scope
+            if scope is not other.scope and scope.place is not None and scope not in lane.run.at_work:
+                return False
             lane = lane.up
         return False
 

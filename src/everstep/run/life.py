@@ -327,6 +327,20 @@ def _about(start: chain.Entry) -> dict[str, Any]:
     return (meta[record.METADATA] if len(meta) > record.METADATA else None) or {}
 
 
+async def begun(life: Life, begin: Callable[[], RunResult[Any] | None]) -> RunResult[Any] | None:
+    """Begin a run in a thread: the loop does not wait for the disk. If nobody waits any more, the run is given up."""
+    if life.trail is None:
+        return begin()
+    work = asyncio.ensure_future(asyncio.to_thread(begin))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        if work.exception() is None and work.result() is None:
+            await asyncio.to_thread(life.close)
+        raise
+
+
 def _log_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """A step that was noted, as the log wants it."""
     name, span, scope, duration, status, error = row

@@ -17,7 +17,7 @@ from everstep.run.children import child_step
 from everstep.run.execution import Execution
 from everstep.run.flow import Suspended
 from everstep.run.lanes import CURRENT, OF_TASK
-from everstep.run.life import Life
+from everstep.run.life import Life, begun
 from everstep.run.pen import DURABILITIES
 from everstep.run.result import RunResult
 from everstep.run.spawning import enter_loop, leave_loop
@@ -215,7 +215,7 @@ class AsyncRunner(_Runs):
             self.settle(id, answer)
             return life.begin(id, args, kwargs, tags=tags)
 
-        done = await _off_the_loop(life, begin)
+        done = await begun(life, begin)
         if done is not None:
             return done
         if not workflow.is_async:
@@ -227,23 +227,6 @@ class AsyncRunner(_Runs):
         if self.trail is not None:
             await asyncio.to_thread(self.trail.run, run_id)
         return await self.run(workflow, id=run_id)
-
-
-async def _off_the_loop(life: Life, begin: Callable[[], RunResult[Any] | None]) -> RunResult[Any] | None:
-    """Begin in a thread. If nobody waits for it any more, the run is given up."""
-    abandoned = False
-
-    def work() -> RunResult[Any] | None:
-        done = begin()
-        if abandoned and done is None:
-            life.close()
-        return done
-
-    try:
-        return await asyncio.to_thread(work) if life.trail is not None else begin()
-    except asyncio.CancelledError:
-        abandoned = True
-        raise
 
 
 async def _in_a_thread(life: Life, error_handling: ErrorHandling) -> RunResult[Any]:

@@ -145,8 +145,8 @@ def _name_of(coro: Any) -> str:
 def _watched(task: asyncio.Task[Any], spawned: tuple[Lane, Lane] | None) -> asyncio.Task[Any]:
     if spawned is not None:
         origin, lane = spawned
-        if not task.done():  # an eager one may be
-            OF_TASK[task] = lane
+        if not task.done():  # an eager one may be, or is in a step by now
+            OF_TASK.setdefault(task, lane)
         if lane is not origin:
             lane.run.lane_began(lane, task)
             task.add_done_callback(functools.partial(_ended, lane))

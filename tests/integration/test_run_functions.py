@@ -1,0 +1,392 @@
+"""What functions can be steps, and where a step is the plain function."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import threading
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import everstep
+import everstep.errors
+from everstep import Kind, Runner, Trail, current, step, workflow
+from everstep.errors import (
+    ConcurrentStepsError,
+    DivergenceError,
+    EscapedStepWarning,
+    JournalError,
+    MutatedArgumentError,
+    UnknownLoopError,
+)
+from tests.integration.running import act, act_later, calls, crashed, names, rows, run, twice
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    calls.forget()
+
+
+@pytest.fixture
+def trail(tmp_path: Path) -> Iterator[Trail]:
+    with everstep.open(tmp_path / "trail.db") as opened:
+        yield opened
+
+
+# Methods.
+
+
+@dataclass
+class Agent:
+    name: str
+    memory: list[str] = field(default_factory=list)
+
+    @step
+    def ask(self, question: str) -> str:
+        calls((self.name, question))
+        return f"{self.name}: {question}"
+
+    @step
+    def remember(self, what: str) -> int:
+        self.memory.append(what)
+        return len(self.memory)
+
+    @step
+    async def ask_later(self, question: str) -> str:
+        return f"{self.name}: {question}"
+
+    @classmethod
+    @step
+    def describe(cls, what: str) -> str:
+        calls((cls.__name__, what))
+        return f"{cls.__name__} {what}"
+
+    @staticmethod
+    @step
+    def free(what: str) -> str:
+        calls(("free", what))
+        return what
+
+
+class Client:
+    """Of a class that cannot be stored."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.lock = threading.Lock()
+
+    @step
+    def get(self, url: str) -> str:
+        calls((self.key, url))
+        return f"content of {url}"
+
+
+who = ["ada"]
+
+
+@workflow
+def with_methods() -> list[str]:
+    agent = Agent(who[0])
+    found = [agent.ask("why?"), Agent.ask(agent, "how?"), Agent.describe("is here"), agent.describe("too")]
+    found += [Agent.free("x"), agent.free("y"), Client("secret").get("page")]
+    act("end")
+    return found
+
+
+def test_methods_are_steps_of_their_object(trail: Trail) -> None:
+    assert twice(trail, with_methods) == [
+        "ada: why?", "ada: how?", "Agent is here", "Agent too", "x", "y", "content of page"
+    ]  # fmt: skip
+    first, *_, last = rows(trail, "r", Kind.STEP)[:-1]
+    assert (first.name, first.inputs["question"]) == ("Agent.ask", "why?")
+    assert first.inputs["self"] == Agent("ada")
+    assert (last.name, last.inputs["self"]) == ("Client.get", "tests.integration.test_run_code:Client")
+    assert trail.state("r")["ask"] == "ada: how?"
+
+
+def test_an_object_with_other_values_is_another_argument(trail: Trail) -> None:
+    calls.crash = {"end"}
+    crashed(trail, with_methods, id="r")
+    who[:] = ["bob"]
+    try:
+        with pytest.raises(DivergenceError, match=r"changed argument.*ada.*bob"):
+            run(trail, with_methods, id="r")
+    finally:
+        who[:] = ["ada"]
+
+
+@workflow
+def remembering() -> int:
+    return int(Agent("ada").remember("x"))
+
+
+def test_a_method_that_changes_its_object_is_told_so(trail: Trail) -> None:
+    with pytest.raises(MutatedArgumentError, match="'self'"):
+        run(trail, remembering, id="r")
+
+
+def test_async_methods_are_awaited(trail: Trail) -> None:
+    @workflow
+    async def asking() -> str:
+        return str(await Agent("ada").ask_later("when?"))
+
+    assert run(trail, asking, id="r").value == "ada: when?"
+
+
+@step
+def many(a: int, /, b: int = 2, *rest: int, c: int = 3, **more: int) -> list[Any]:
+    calls("many")
+    return [a, b, list(rest), c, more]
+
+
+@workflow
+def with_arguments() -> list[Any]:
+    found = [many(1), many(1, 2), many(1, b=2, c=3), many(1, 2, 3, 4, c=5, z=26, y=25), many(1, y=25, z=26)]
+    act("end")
+    return found
+
+
+def test_all_kinds_of_arguments_reach_the_function_and_the_record(trail: Trail) -> None:
+    same = [1, 2, [], 3, {}]
+    assert twice(trail, with_arguments) == [
+        same, same, same, [1, 2, [3, 4], 5, {"z": 26, "y": 25}], [1, 2, [], 3, {"y": 25, "z": 26}]
+    ]  # fmt: skip
+    recorded = rows(trail, "r", Kind.STEP)
+    assert recorded[0].inputs == {"a": 1, "b": 2, "rest": (), "c": 3, "more": {}}
+    assert len({row.input_digest for row in recorded[:3]}) == 1
+
+
+def test_however_an_argument_is_given_it_is_the_same(trail: Trail) -> None:
+    @step
+    def power(base: int, exponent: int = 2) -> int:
+        return int(calls(base**exponent))
+
+    spelling = [lambda: power(3), lambda: power(3, 2), lambda: power(base=3), lambda: power(exponent=2, base=3)]
+    way = [0]
+
+    @workflow
+    def spelled() -> int:
+        found = spelling[way[0]]()
+        act("end")
+        return found
+
+    calls.crash = {"end"}
+    crashed(trail, spelled, id="r")
+    for number in range(1, 4):
+        way[0] = number
+        calls.crash = {"end"}
+        crashed(trail, spelled, id="r")
+    assert run(trail, spelled, id="r").value == 9
+    assert calls.count(9) == 1
+
+
+def test_a_changed_default_is_a_changed_argument(trail: Trail) -> None:
+    def make(size: int) -> Any:
+        @step(name="sized")
+        def sized(size: int = size) -> int:
+            return int(calls(size))
+
+        return sized
+
+    steps = [make(1)]
+
+    @workflow
+    def using() -> int:
+        found = steps[0]()
+        act("end")
+        return int(found)
+
+    calls.crash = {"end"}
+    crashed(trail, using, id="r")
+    steps[0] = make(2)
+    with pytest.raises(DivergenceError, match="changed argument"):
+        run(trail, using, id="r")
+
+
+def test_wrong_arguments_are_a_type_error_as_ever(trail: Trail) -> None:
+    @workflow
+    def wrong() -> None:
+        for function, args, kwargs in [(act, (), {}), (act, (1, 2), {}), (act, (1,), {"no": 2}), (many, (), {})]:
+            with pytest.raises(TypeError):
+                function(*args, **kwargs)  # type: ignore[operator] # the point of it
+
+    run(trail, wrong, id="r")
+    assert rows(trail, "r", Kind.STEP) == []
+
+
+def helper(x: int) -> int:
+    return x
+
+
+def test_lambdas_and_closures_can_be_steps(trail: Trail) -> None:
+    double = step(name="double")(lambda x: calls(x * 2))
+    nameless = step(lambda x: calls(x + 0))
+
+    @workflow
+    def using() -> list[int]:
+        base = 10
+
+        @step
+        def closure(x: int) -> int:
+            return int(calls(base + x))
+
+        found = [double(2), nameless(3), closure(5)]
+        act("end")
+        return found
+
+    assert twice(trail, using) == [4, 3, 15]
+    assert names(rows(trail, "r", Kind.STEP)) == ["double", "<lambda>", "closure", "act"]
+
+
+class Model:
+    """An object that can be called, as many clients are."""
+
+    async def __call__(self, question: str) -> str:
+        return str(calls(question))
+
+
+def test_partials_and_objects_that_can_be_called_can_be_steps(trail: Trail) -> None:
+    asked = step(name="model")(Model())
+    half = step(name="half")(functools.partial(many.function, 1))
+    half_later = step(name="half_later")(functools.partial(act_later.function, "later"))
+
+    @workflow
+    async def using() -> list[Any]:
+        found = [await asked("why?"), half(2), await half_later()]
+        act("end")
+        return found
+
+    assert twice(trail, using) == ["why?", [1, 2, [], 3, {}], "later"]
+    assert inspect.iscoroutinefunction(asked)
+    assert inspect.iscoroutinefunction(half_later)
+
+
+def test_async_steps_are_seen_as_coroutine_functions() -> None:
+    assert inspect.iscoroutinefunction(act_later)
+    assert asyncio.iscoroutinefunction(act_later)
+    assert inspect.iscoroutinefunction(Agent("ada").ask_later)
+    assert not inspect.iscoroutinefunction(act)
+    assert not asyncio.iscoroutinefunction(act)
+    assert getattr(act, "__name__", None) == "act"
+    assert str(inspect.signature(act)) == "(what: 'Any') -> 'Any'"
+    coroutine = act_later("x")
+    assert inspect.iscoroutine(coroutine)
+    coroutine.close()
+
+
+def test_what_is_no_function_is_no_step() -> None:
+    for wrong in (classmethod(lambda cls: cls), 5, "name", property(lambda self: self)):
+        with pytest.raises(TypeError, match="function"):
+            step(wrong)  # type: ignore[call-overload] # the point of it
+        with pytest.raises(TypeError, match="function"):
+            workflow(wrong)  # type: ignore[call-overload] # the point of it
+    with pytest.raises(TypeError, match="not a workflow"):
+        Runner().run(act)  # type: ignore[arg-type] # the point of it
+    with pytest.raises(ValueError, match="unknown="):
+        step(unknown="maybe")(helper)  # type: ignore[call-overload] # the point of it
+
+
+# Outside of a run.
+
+
+def test_outside_of_a_run_a_step_is_the_plain_function() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert act("x") == "x"
+        assert asyncio.run(act_later("y")) == "y"
+        assert with_arguments()[0] == [1, 2, [], 3, {}]
+    with pytest.raises(JournalError, match="no run here"):
+        current()
+
+
+def test_a_step_that_escapes_its_run_is_warned_of_once_for_each_place(trail: Trail) -> None:
+    jobs: list[Any] = []
+    ready, done = threading.Semaphore(0), threading.Semaphore(0)
+
+    def worker() -> None:
+        for _ in range(3):
+            ready.acquire()
+            jobs.append(act("escaped"))
+            done.release()
+        ready.acquire()
+        jobs.append(act("escaped elsewhere"))
+        done.release()
+
+    outside = threading.Thread(target=worker)
+    outside.start()
+
+    @workflow
+    def waiting() -> None:
+        for _ in range(4):
+            ready.release()
+            done.acquire()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run(trail, waiting, id="r")
+    outside.join()
+    assert [warning.category for warning in caught] == [EscapedStepWarning, EscapedStepWarning]
+    assert __file__ in str(caught[0].message)
+    assert "everstep.submit" in str(caught[0].message)
+    assert len(jobs) == 4
+    assert rows(trail, "r", Kind.STEP) == []
+
+
+def test_two_steps_of_one_lane_at_once_are_an_error(trail: Trail) -> None:
+    """Threads started behind everybody's back, here with the lane's own context."""
+    import contextvars  # noqa: PLC0415 - only here
+    from _thread import start_new_thread  # noqa: PLC0415 - the way that is not seen
+
+    seen: list[BaseException] = []
+    finished = threading.Event()
+
+    @workflow
+    def racing() -> None:
+        context = contextvars.copy_context()
+
+        def other() -> None:
+            try:
+                context.run(act, "other")
+            except ConcurrentStepsError as error:
+                seen.append(error)
+            finally:
+                finished.set()
+
+        @step
+        def slow() -> None:
+            start_new_thread(other, ())
+            finished.wait(10)
+
+        slow()
+
+    run(trail, racing, id="r")
+    assert len(seen) == 1
+    assert "everstep.submit" in str(seen[0])
+    assert calls == []
+
+
+def test_an_unknown_loop_is_refused_until_it_is_adopted(trail: Trail) -> None:
+    async def inner() -> Any:
+        return await asyncio.gather(act_later("a"), act_later("b"))
+
+    async def adopted() -> Any:
+        everstep.adopt_loop()
+        return await inner()
+
+    @workflow
+    def looping() -> Any:
+        with pytest.raises(UnknownLoopError, match="adopt_loop"):
+            asyncio.run(inner())
+        found = asyncio.run(adopted())
+        act("end")
+        return found
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the other branch of the refused gather
+        assert sorted(twice(trail, looping)) == ["a", "b"]
