@@ -37,7 +37,7 @@ def trail(tmp_path: Path) -> Iterator[Trail]:
 
 
 @workflow
-def in_the_workflow() -> str:
+def in_the_workflow() -> Any:
     act("before")
     said = pause("go on?")
     return act(f"said {said}")
@@ -270,7 +270,7 @@ def outwait(result: RunResult[Any]) -> None:
 
 
 @workflow
-def impatient() -> str:
+def impatient() -> Any:
     act("before")
     try:
         return str(pause("quick?", deadline=patience))
@@ -279,7 +279,7 @@ def impatient() -> str:
 
 
 @workflow
-async def impatient_later() -> str:
+async def impatient_later() -> Any:
     await act_later("before")
     try:
         return str(await pause("quick?", deadline=timedelta(seconds=patience)))

@@ -137,7 +137,7 @@ def test_changed_options_diverge(trail: Trail, unchanged: None) -> None:
 
 
 @workflow
-def tidying() -> str:
+def tidying() -> Any:
     try:
         said = pause("go on?")
     except BaseException:
@@ -149,7 +149,7 @@ def tidying() -> str:
 
 
 @workflow
-async def tidying_later() -> str:
+async def tidying_later() -> Any:
     try:
         said = await pause("go on?")
     except BaseException:
@@ -161,7 +161,7 @@ async def tidying_later() -> str:
 
 
 @workflow
-def tidying_around_a_child() -> str:
+def tidying_around_a_child() -> Any:
     try:
         said = asking_child()
     except BaseException:
@@ -173,7 +173,7 @@ def tidying_around_a_child() -> str:
 
 
 @workflow
-async def tidying_around_an_async_child() -> str:
+async def tidying_around_an_async_child() -> Any:
     try:
         said = await asking_child_later()
     finally:
@@ -182,7 +182,7 @@ async def tidying_around_an_async_child() -> str:
 
 
 @workflow
-def keeping_everything() -> str:
+def keeping_everything() -> Any:
     try:
         said = pause("go on?")
     except:  # noqa: E722 - the worst that code can do

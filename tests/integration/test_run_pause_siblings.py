@@ -40,7 +40,7 @@ async def asking_child_later() -> str:
 
 @workflow
 async def two_questions() -> Any:
-    async def branch(name: str) -> str:
+    async def branch(name: str) -> Any:
         await act_later(f"before {name}")
         said = await pause(f"{name}?")
         return await act_later(f"{name}: {said}")
@@ -50,7 +50,7 @@ async def two_questions() -> Any:
 
 @workflow
 def two_questions_in_threads() -> list[Any]:
-    def branch(name: str) -> str:
+    def branch(name: str) -> Any:
         act(f"before {name}")
         return act(f"{name}: {pause(f'{name}?')}")
 
@@ -83,7 +83,7 @@ def test_both_questions_can_be_answered_before_the_run_goes_on(trail: Trail, ask
 
 @workflow
 async def siblings_of_a_pause() -> Any:
-    async def slow(name: str) -> str:
+    async def slow(name: str) -> Any:
         await act_later(f"{name} 1", 0.02)
         return await act_later(f"{name} 2", 0.05)
 

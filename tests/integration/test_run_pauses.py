@@ -34,47 +34,47 @@ def trail(tmp_path: Path) -> Iterator[Trail]:
 
 
 @step
-def asking_step(what: str) -> str:
+def asking_step(what: str) -> Any:
     before = act(f"before {what}")
     said = pause(f"{what}?")
     return act(f"{before}, then {said}")
 
 
 @step
-async def asking_step_later(what: str) -> str:
+async def asking_step_later(what: str) -> Any:
     before = await act_later(f"before {what}")
     said = await pause(f"{what}?")
     return await act_later(f"{before}, then {said}")
 
 
 @workflow
-def in_the_workflow() -> str:
+def in_the_workflow() -> Any:
     act("before")
     said = pause("go on?")
     return act(f"said {said}")
 
 
 @workflow
-async def in_an_async_workflow() -> str:
+async def in_an_async_workflow() -> Any:
     await act_later("before")
     said = await pause("go on?")
     return await act_later(f"said {said}")
 
 
 @workflow
-def in_a_composite() -> str:
+def in_a_composite() -> Any:
     act("before")
     return act("said " + asking_step("inside").rpartition("then ")[2])
 
 
 @workflow
-async def in_an_async_composite() -> str:
+async def in_an_async_composite() -> Any:
     await act_later("before")
     return await act_later("said " + (await asking_step_later("inside")).rpartition("then ")[2])
 
 
 @workflow
-def in_a_thread() -> str:
+def in_a_thread() -> Any:
     act("before")
     with ThreadPoolExecutor(1) as pool:
         said = pool.submit(pause, "go on?").result()
@@ -82,7 +82,7 @@ def in_a_thread() -> str:
 
 
 @workflow
-def in_a_thread_of_its_own() -> str:
+def in_a_thread_of_its_own() -> Any:
     act("before")
     found: list[Any] = []
 
@@ -95,7 +95,7 @@ def in_a_thread_of_its_own() -> str:
 
 
 @workflow
-async def in_a_task() -> str:
+async def in_a_task() -> Any:
     await act_later("before")
     async with asyncio.TaskGroup() as group:
         asked = group.create_task(pause("go on?"))
@@ -103,7 +103,7 @@ async def in_a_task() -> str:
 
 
 @workflow
-async def in_a_thread_of_an_async_workflow() -> str:
+async def in_a_thread_of_an_async_workflow() -> Any:
     await act_later("before")
     said = await asyncio.to_thread(pause, "go on?")
     return await act_later(f"said {said}")
@@ -120,13 +120,13 @@ async def asking_child_later() -> str:
 
 
 @workflow
-def in_a_child() -> str:
+def in_a_child() -> Any:
     act("before")
     return act(f"said {asking_child()}")
 
 
 @workflow
-async def in_an_async_child() -> str:
+async def in_an_async_child() -> Any:
     await act_later("before")
     return await act_later(f"said {await asking_child_later()}")
 
@@ -137,13 +137,13 @@ def grandchild() -> str:
 
 
 @workflow
-def in_a_grandchild() -> str:
+def in_a_grandchild() -> Any:
     act("before")
     return act(f"said {grandchild()}")
 
 
 @workflow
-def as_the_first_step() -> str:
+def as_the_first_step() -> Any:
     said = pause("go on?")
     act("before")
     return act(f"said {said}")
@@ -375,7 +375,7 @@ def test_a_plain_step_cannot_wait_on_an_event_loop(trail: Trail) -> None:
 
 def test_a_pause_that_is_not_awaited_in_async_code_is_told_of(trail: Trail) -> None:
     @workflow
-    async def forgetful() -> str:
+    async def forgetful() -> Any:
         pause("go on?")
         return await act_later("went on")
 

@@ -100,14 +100,14 @@ def test_a_stream_that_is_closed_early_is_recorded_as_far_as_it_came(trail: Trai
 
 
 @workflow
-def taking_one_and_forgetting() -> str:
+def taking_one_and_forgetting() -> Any:
     first = next(iter(tokens(10)))
     gc.collect()
     return act(f"afterwards {first}")
 
 
 @workflow
-async def taking_one_and_forgetting_later() -> str:
+async def taking_one_and_forgetting_later() -> Any:
     first = await anext(tokens_later(10))
     gc.collect()
     await asyncio.sleep(0.02)
@@ -180,7 +180,7 @@ async def tidy_stream_later() -> AsyncIterator[str]:
 
 
 @workflow
-def closing_a_tidy_one() -> str:
+def closing_a_tidy_one() -> Any:
     stream = tidy_stream()
     first = next(stream)
     as_generator(stream).close()
@@ -188,7 +188,7 @@ def closing_a_tidy_one() -> str:
 
 
 @workflow
-async def closing_a_tidy_one_later() -> str:
+async def closing_a_tidy_one_later() -> Any:
     stream = tidy_stream_later()
     first = await anext(stream)
     await as_generator(stream).aclose()

@@ -8,7 +8,7 @@ import pytest
 import everstep
 from everstep.codec.record import StepRecord, erase
 from everstep.errors import DamagedError
-from everstep.journal import AT, CHAIN, RETRY
+from everstep.journal.track import AT, CHAIN, RETRY
 from everstep.model import Kind, Status
 from everstep.store.memory import MemoryStore
 from everstep.trail.outline import Node, outline

@@ -11,7 +11,7 @@ from everstep.codec.values import decode, encode
 from everstep.errors import JournalError, RunCancelledError
 from everstep.model import CheckpointKind, Kind
 from everstep.run.arguments import Inputs
-from everstep.run.execution import Ask
+from everstep.run.asked import Ask
 from everstep.run.heart import live_runs
 from everstep.run.lanes import Lane, here
 from everstep.trail.reading import Reader

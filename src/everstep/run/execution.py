@@ -9,7 +9,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec import chain, frame, record
@@ -23,13 +22,16 @@ from everstep.errors import (
     RunStoppedError,
     UnknownOutcomeError,
 )
-from everstep.journal import AT, CHAIN, STEPS, UNKNOWN, Journal, Recorded, unasked
+from everstep.journal import Journal
+from everstep.journal.track import AT, CHAIN, STEPS, UNKNOWN, Recorded, unasked
 from everstep.model import Kind, Status
 from everstep.run import faults
 from everstep.run.arguments import Inputs
+from everstep.run.asked import Ask
 from everstep.run.lanes import CURRENT, OUTSIDE, Lane, Scope
 from everstep.run.pen import Pen, Waiter
 from everstep.run.placing import Places
+from everstep.run.stopping import Stoppable
 from everstep.run.turnstile import Turnstile
 from everstep.store.base import LEASE_SECONDS
 from everstep.trail.compare import changes
@@ -42,43 +44,10 @@ if TYPE_CHECKING:
 
 hide(CURRENT, OUTSIDE)  # what a handler of events calls is no step of the run
 
-RESTARTING = "is gone through anew"
 _TOO_LATE = "has given up the step around it, which took too long"
 
 
-class Ask:
-    """A step that the code asks for: its place, what it is given, and what the record says."""
-
-    __slots__ = (
-        "began",
-        "entry",
-        "index",
-        "inputs",
-        "lane",
-        "name",
-        "position",
-        "recorded",
-        "rewritten",
-        "scope",
-    )
-
-    def __init__(self, lane: Lane, name: str, place: tuple[int, int], inputs: Inputs | None) -> None:
-        self.lane = lane
-        self.name = name
-        self.position, self.index = place
-        self.inputs = inputs
-        self.recorded: Recorded | None = None
-        self.rewritten = False  # its position is not the one that the order of the rows gives
-        self.began = 0.0
-        self.scope: Scope | None = None  # of the attempt at work
-        self.entry: chain.Entry | None = None  # its newest row
-
-    @property
-    def digest(self) -> bytes | None:
-        return None if self.inputs is None else self.inputs.digest
-
-
-class Execution:
+class Execution(Stoppable):
     """One run in this process, from its beginning, or from where it was left, to its end."""
 
     def __init__(
@@ -94,6 +63,7 @@ class Execution:
         as_child: Callable[[Any], Any] | None = None,
         restarts: bool = False,
     ) -> None:
+        super().__init__()
         self.name = name
         self.run_id = run_id
         self.trail = trail
@@ -103,10 +73,7 @@ class Execution:
         self.durability = durability
         self.as_child = as_child  # makes a step of a workflow
         self.restarts = restarts  # the code is gone through anew after every step
-        self.closed = False
-        self.stopping: str | None = None  # why no further step is taken
         self.divergence: DivergenceError | None = None  # kept: the code may have swallowed the exception
-        self.interrupted: BaseException | None = None  # the program was told to end
         self.keeping = threading.Lock()  # held while its lease is renewed, and while that ends
         self.reach = faults.Reach()
         self.root = Lane(self, Scope(None, name, 0, 1), "", None)
@@ -115,26 +82,17 @@ class Execution:
         self.log: list[tuple[Any, ...]] = []  # what the run log is made of
         self.state: dict[str, Any] = {}  # of a run without a store
         self.known_state: tuple[int, dict[str, Any]] = (-2, {})  # as it was read last, and after which row
-        self.waiting: list[tuple[str, int]] = []  # pauses and unknown outcomes that suspend a lane: run and seq
-        self.children: list[Execution] = []
-        self.at_work: set[Scope] = set()
-        self.cancelling = False
-        self._halted = threading.Event()  # nobody sleeps any longer
-        self._overdue = False  # a step was given up, perhaps with a thread still at work in it
-        self.on_halt: Callable[[], object] | None = None
-        self.on_suspend: Callable[[], object] | None = None
         self.events = trail.events if trail is not None else None
         self._places = Places(journal)
         self.closing: list[tuple[Lane, Callable[[], None]]] = []  # streams that the code has let go of
         self._ended: list[Lane] = []  # lanes whose end goes with the next row
         self._count = 0
-        self._suspended: list[Lane] = []
 
     # Asking.
 
     def ask(self, lane: Lane, name: str, inputs: Inputs | None) -> Ask:
         """The next step of a lane, with what the record has of it. Raises DivergenceError."""
-        if self.stopping is not None or lane.stopped or self._overdue or self.closing:
+        if self.stopping is not None or lane.stopped or self.overdue or self.closing:
             self._check_stopped(lane, name)
             self.close_streams(lane)
         if lane.unordered:
@@ -277,7 +235,7 @@ class Execution:
             return self._count, None
         with self.lock:
             lane = ask.lane
-            if self._overdue:
+            if self.overdue:
                 self._check_over(ask)
             parent = self.begun(lane.scope)
             self._write_lane_ends()
@@ -313,7 +271,7 @@ class Execution:
             ops.append([APPEND if step.append else SET, output])
         inputs = ask.inputs
         with self.lock:
-            if self._overdue:
+            if self.overdue:
                 self._check_over(ask)
             outer = lane.scope
             parent = outer.id if outer.start is None else self.begun(outer)
@@ -412,91 +370,6 @@ class Execution:
         error = self.journal.left(scope.id, {path: lane.position for path, lane in scope.lanes.items()})
         if error is not None:
             raise self.diverged(error)
-
-    # Stopping.
-
-    def suspend(self, lane: Lane, seq: int | None, *, around: bool) -> None:
-        """Stop a lane until somebody answers. Others go on, but for those `around` it, which a thread will unwind."""
-        with self.lock:
-            if seq is not None:
-                self.waiting.append((self.run_id, seq))
-            lane.stopped = True
-            self._suspended.append(lane)
-            outer = lane.up
-            while around and outer is not None and outer.run is self:
-                outer.stopped = True
-                outer = outer.up
-        if self.on_suspend is not None:
-            self.on_suspend()
-
-    def restart(self, lane: Lane) -> None:
-        """Have the code gone through anew, over what is recorded once the steps at work are."""
-        self.stopping = RESTARTING
-        self.suspend(lane, None, around=False)
-
-    def idle(self) -> bool:
-        """Whether no step is at work, but for those that wait with a suspended lane."""
-        if self.cancelling or self.interrupted is not None:
-            return not self.busy()
-        held: set[Scope] = set()
-        at_work = self.at_work.copy()  # threads go on meanwhile
-        for lane in self._suspended.copy():
-            held.update(scope for scope in at_work if scope.place is lane)
-            scope = lane.scope
-            while scope.place is not None:
-                held.add(scope)
-                scope = scope.place.scope
-        return at_work <= held and self.turnstile.idle()
-
-    def busy(self) -> bool:
-        """Whether a step is at work whose outcome is still to be kept, though no further one is taken."""
-        if self.pen is not None and self.pen.failure is not None:
-            return False
-        leaves = (scope for scope in self.at_work.copy() if not (scope.lanes or scope.child or scope.waits))
-        return any(not scope.is_over() for scope in leaves) or any(not child.closed for child in self.children.copy())
-
-    def cancel(self) -> None:
-        """Take no further step. Outcomes of those at work are still recorded."""
-        if self.stopping is None:
-            self.stopping, self.cancelling = "was cancelled", True
-            for child in self.children.copy():
-                child.cancel()
-            self.halt()
-
-    def interrupt(self, error: BaseException) -> None:
-        """Take no further step, because of this. The run has not ended: it is left for another to continue."""
-        if not self.closed:
-            self.interrupted = self.interrupted or error
-            self.stopping = self.stopping or "was interrupted"
-            for child in self.children.copy():
-                child.interrupt(error)
-
-    def halt(self) -> None:
-        """Wake whoever sleeps in a run that takes no further step. Not for handlers of signals: it takes locks."""
-        self._halted.set()
-        for child in self.children.copy():
-            child.halt()
-        if self.on_halt is not None and not self.closed:
-            with suppress(RuntimeError):  # its loop was closed
-                self.on_halt()
-
-    def give_up(self, scope: Scope) -> None:
-        """Take no step that belongs to this one any more: it took too long, and its outcome is known."""
-        scope.over = self._overdue = True
-        for child in self.children.copy():
-            if child.root.up is not None and child.root.up.scope.is_over():
-                child.interrupt(asyncio.CancelledError())
-
-    def lose(self, error: EverstepError) -> None:
-        """Another process has taken the run: nothing more can be written."""
-        if self.pen is not None:
-            self.pen.failure = self.pen.failure or error
-        self.cancel()
-
-    def sleep(self, seconds: float) -> None:
-        """Sleep, unless the run is cancelled meanwhile."""
-        if self._halted.wait(seconds):
-            raise RunStoppedError(self.run_id, "sleep", self.stopping or "was cancelled")
 
     # Without a store.
 

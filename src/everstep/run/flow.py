@@ -23,14 +23,16 @@ from everstep.errors import (
     StepTimeoutError,
     UnknownOutcomeError,
 )
-from everstep.journal import OUTPUT, Recorded, flags_of
+from everstep.journal.track import OUTPUT, Recorded, flags_of
 from everstep.model import Kind, Status
 from everstep.run import faults
 from everstep.run.arguments import Inputs
-from everstep.run.execution import RESTARTING, Ask, Execution
+from everstep.run.asked import Ask
+from everstep.run.execution import Execution
 from everstep.run.lanes import Lane, Scope
 from everstep.run.pen import Waiter
 from everstep.run.restoring import serve
+from everstep.run.stopping import RESTARTING
 
 if TYPE_CHECKING:
     from everstep.run.steps import Step

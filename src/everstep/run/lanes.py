@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
-    from everstep.journal import Track
+    from everstep.journal.track import Track
     from everstep.run.execution import Execution
 
 CURRENT: ContextVar[Lane | None] = ContextVar("everstep_lane", default=None)

@@ -24,11 +24,12 @@ from everstep.errors import (
     UnstorableError,
     WorkflowDiffersError,
 )
-from everstep.journal import CHAIN, Journal
+from everstep.journal import Journal
+from everstep.journal.track import CHAIN
 from everstep.model import KIND_NUMBER, STATUSES, CheckpointKind, Kind, Status, StepError
 from everstep.run import always, faults, heart
 from everstep.run.arguments import Inputs
-from everstep.run.execution import RESTARTING, Execution
+from everstep.run.execution import Execution
 from everstep.run.flow import came_of_stopping
 from everstep.run.lanes import here
 from everstep.run.log import RunLog
@@ -36,6 +37,7 @@ from everstep.run.pen import Pen, Waiter
 from everstep.run.restoring import failure_of
 from everstep.run.result import PauseInfo, RunResult
 from everstep.run.spawning import watch_threads
+from everstep.run.stopping import RESTARTING
 from everstep.run.workflows import Workflow
 from everstep.store.base import RunRow
 from everstep.trail.answers import CANCEL, cancel, unknown_prompt

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 from everstep.errors import DivergenceError
-from everstep.journal import Journal, Track
+from everstep.journal import Journal
+from everstep.journal.track import Track
 from everstep.run.lanes import Lane
 
 _POSITION = re.compile(r"@\d+(?=/|$)")

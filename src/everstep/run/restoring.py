@@ -7,10 +7,11 @@ from typing import Any
 from everstep.codec import record
 from everstep.codec.chain import Entry
 from everstep.codec.record import read_ops, read_payload
-from everstep.journal import Recorded
+from everstep.journal.track import Recorded
 from everstep.model import STATUSES, Status, StepError
 from everstep.run import faults
-from everstep.run.execution import Ask, Execution
+from everstep.run.asked import Ask
+from everstep.run.execution import Execution
 from everstep.run.lanes import Scope
 
 

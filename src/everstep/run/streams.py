@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from everstep.codec import record
 from everstep.errors import DivergenceError, RunStoppedError
-from everstep.journal import CUT, flags_of
+from everstep.journal.track import CUT, flags_of
 from everstep.model import Kind
 from everstep.run import flow
+from everstep.run.asked import Ask
 from everstep.run.driving import known_loop
-from everstep.run.execution import Ask
 from everstep.run.lanes import CURRENT, Lane, here
 from everstep.run.restoring import restored
 

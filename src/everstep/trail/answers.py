@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from everstep.codec.record import StepRecord
 from everstep.errors import NotWaitingError, OwnedError, RunCancelledError, RunFinishedError
-from everstep.journal import OUTPUT, RETRY, Journal
+from everstep.journal import Journal
+from everstep.journal.track import OUTPUT, RETRY
 from everstep.model import FINISHED, STATUSES, Kind, Status, StepError
 from everstep.store.base import RunQuery, RunRow
 from everstep.trail import asking

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from everstep.codec.record import StepRecord
 from everstep.errors import DamagedError, ErasedError
-from everstep.journal import AT, CHAIN, RETRY
+from everstep.journal.track import AT, CHAIN, RETRY
 from everstep.model import Kind, Status, StepError
 
 Address = tuple[int | None, str, str, int]

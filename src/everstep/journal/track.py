@@ -1,0 +1,111 @@
+"""A lane as the record has it, and how a request is compared with it."""
+
+from __future__ import annotations
+
+from everstep.codec import record
+from everstep.codec.chain import Entry
+from everstep.codec.values import view
+from everstep.errors import DivergenceError
+
+# What the metadata of a row says to the journal.
+CHAIN = "chain"  # of a failure: the seqs of the failed steps that it came from
+AT = "at"  # the position, where the order of the rows does not give it
+RETRY = "retry"  # of an answer: the external effect is to be tried again
+UNKNOWN = "unknown"  # of a failure: that nobody knows how the external effect ended
+OUTPUT = "output"  # of an announced effect: where its outcome goes in the state, and whether it is appended there
+STEPS = "steps"  # of a lane that ended: how many it had
+CUT = "cut"  # of a lane that goes on: what stood in it from this position on is superseded
+
+
+class Recorded:
+    """A step as the record has it."""
+
+    __slots__ = (
+        "attempt", "cancelled", "digest", "id", "index", "intent", "late", "loose", "name", "outcome", "reopened",
+        "seq",
+    )  # fmt: skip
+
+    def __init__(self, seq: int, name: str, index: int, digest: bytes | None) -> None:
+        self.seq = seq  # of its first row
+        self.name = name
+        self.index = index
+        self.digest = digest
+        self.id: int | None = None  # of the attempt that began last, if its beginning was written
+        self.attempt = 0  # how many attempts have failed
+        self.outcome: Entry | None = None
+        self.intent = False  # an external effect was announced
+        self.loose = False  # if it is not asked for again, it is superseded
+        self.late = False  # what asks for it now may come after what once came after it
+        self.cancelled: int | None = None  # the row that says so; an outcome, if there is one, came too late
+        self.reopened: int | None = None  # the run failed because of it, after so many attempts, and was taken up again
+
+
+class Track:
+    """A lane as the record has it: its steps in order."""
+
+    __slots__ = ("by_name", "ended", "loose", "path", "rewritten", "spare", "steps", "upto")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.steps: list[Recorded] = []
+        self.ended: int | None = None  # how many steps it had when it ended
+        self.loose: int | None = None  # from this position on, what is not asked for again is superseded
+        self.rewritten: int | None = None  # a position where the code now asks for another step than it did
+        self.spare: dict[tuple[str, bytes | None], list[Recorded]] | None = None  # of an unordered lane
+        self.by_name: dict[tuple[str, int, bytes | None], Recorded] = {}  # of the steps up to a position
+        self.upto = 0
+
+    def find(self, name: str, index: int, digest: bytes | None) -> Recorded | None:
+        """The newest step with this name and number."""
+        for known in self.steps[self.upto :]:
+            self.by_name[known.name, known.index, known.digest] = known
+        self.upto = len(self.steps)
+        return self.by_name.get((name, index, digest))
+
+    def take(self, name: str, digest: bytes | None) -> Recorded | None:
+        """For a lane without order: a record that fits and was not taken yet."""
+        if self.spare is None:
+            self.spare = {}
+            for known in reversed(self.steps):
+                self.spare.setdefault((known.name, known.digest), []).append(known)
+        fitting = self.spare.get((name, digest))
+        return fitting.pop() if fitting else None
+
+
+def unasked(track: Track, asked: int) -> DivergenceError | None:
+    """What a lane recorded and its code did not ask for, now that it has ended."""
+    if track.spare is not None:
+        rest = [step for steps in track.spare.values() for step in steps]
+        step = min(rest, key=lambda step: step.seq, default=None)
+    elif asked < len(track.steps) and (track.loose is None or asked < track.loose):
+        step = track.steps[asked] if not track.steps[asked].loose else None
+    else:
+        step = None
+    if step is None:
+        return None
+    return DivergenceError("removed", lane=track.path, position=asked, seq=step.seq, recorded=step.name)
+
+
+def flags_of(entry: Entry) -> int:
+    """The flags of a row."""
+    meta = view(entry.meta)
+    return int(meta[record.FLAGS] or 0) if len(meta) > record.FLAGS else 0
+
+
+def divergence(track: Track, position: int, name: str, digest: bytes | None) -> DivergenceError:
+    """Why a request does not fit its record, as far as the rest of the lane's record can tell."""
+    known, later = track.steps[position], track.steps[position + 1 :]
+    exact = next((n for n, step in enumerate(later, 1) if (step.name, step.digest) == (name, digest)), None)
+    named = next((n for n, step in enumerate(later, 1) if step.name == name), None)
+    skipped: tuple[str, ...] = ()
+    if exact is not None:
+        cause, skipped = "removed or reordered", tuple(step.name for step in track.steps[position : position + exact])
+    elif known.name == name:
+        cause = "changed argument"
+    elif named is not None:
+        cause, skipped = "removed or reordered", tuple(step.name for step in track.steps[position : position + named])
+    else:
+        cause = "inserted or replaced"
+    return DivergenceError(
+        cause, lane=track.path, position=position, seq=known.seq, recorded=known.name, requested=name, skipped=skipped
+    )

@@ -1,0 +1,126 @@
+"""How a run comes to rest: lanes that wait, cancellation, interrupts, steps that took too long."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from everstep.errors import EverstepError, RunStoppedError
+from everstep.run.lanes import Lane, Scope
+from everstep.run.pen import Pen
+from everstep.run.turnstile import Turnstile
+
+if TYPE_CHECKING:
+    from everstep.run.execution import Execution
+
+RESTARTING = "is gone through anew"
+
+
+class Stoppable:
+    """The part of a run that decides whether it takes a further step."""
+
+    run_id: str
+    root: Lane
+    pen: Pen | None
+    lock: threading.RLock
+    turnstile: Turnstile
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.stopping: str | None = None  # why no further step is taken
+        self.interrupted: BaseException | None = None  # the program was told to end
+        self.cancelling = False
+        self.waiting: list[tuple[str, int]] = []  # pauses and unknown outcomes that suspend a lane: run and seq
+        self.children: list[Execution] = []
+        self.at_work: set[Scope] = set()
+        self.on_halt: Callable[[], object] | None = None
+        self.on_suspend: Callable[[], object] | None = None
+        self.overdue = False  # a step was given up, perhaps with a thread still at work in it
+        self._halted = threading.Event()  # nobody sleeps any longer
+        self._suspended: list[Lane] = []
+
+    def suspend(self, lane: Lane, seq: int | None, *, around: bool) -> None:
+        """Stop a lane until somebody answers. Others go on, but for those `around` it, which a thread will unwind."""
+        with self.lock:
+            if seq is not None:
+                self.waiting.append((self.run_id, seq))
+            lane.stopped = True
+            self._suspended.append(lane)
+            outer = lane.up
+            while around and outer is not None and outer.run is self:
+                outer.stopped = True
+                outer = outer.up
+        if self.on_suspend is not None:
+            self.on_suspend()
+
+    def restart(self, lane: Lane) -> None:
+        """Have the code gone through anew, over what is recorded once the steps at work are."""
+        self.stopping = RESTARTING
+        self.suspend(lane, None, around=False)
+
+    def idle(self) -> bool:
+        """Whether no step is at work, but for those that wait with a suspended lane."""
+        if self.cancelling or self.interrupted is not None:
+            return not self.busy()
+        held: set[Scope] = set()
+        at_work = self.at_work.copy()  # threads go on meanwhile
+        for lane in self._suspended.copy():
+            held.update(scope for scope in at_work if scope.place is lane)
+            scope = lane.scope
+            while scope.place is not None:
+                held.add(scope)
+                scope = scope.place.scope
+        return at_work <= held and self.turnstile.idle()
+
+    def busy(self) -> bool:
+        """Whether a step is at work whose outcome is still to be kept, though no further one is taken."""
+        if self.pen is not None and self.pen.failure is not None:
+            return False
+        leaves = (scope for scope in self.at_work.copy() if not (scope.lanes or scope.child or scope.waits))
+        return any(not scope.is_over() for scope in leaves) or any(not child.closed for child in self.children.copy())
+
+    def cancel(self) -> None:
+        """Take no further step. Outcomes of those at work are still recorded."""
+        if self.stopping is None:
+            self.stopping, self.cancelling = "was cancelled", True
+            for child in self.children.copy():
+                child.cancel()
+            self.halt()
+
+    def interrupt(self, error: BaseException) -> None:
+        """Take no further step, because of this. The run has not ended: it is left for another to continue."""
+        if not self.closed:
+            self.interrupted = self.interrupted or error
+            self.stopping = self.stopping or "was interrupted"
+            for child in self.children.copy():
+                child.interrupt(error)
+
+    def halt(self) -> None:
+        """Wake whoever sleeps in a run that takes no further step. Not for handlers of signals: it takes locks."""
+        self._halted.set()
+        for child in self.children.copy():
+            child.halt()
+        if self.on_halt is not None and not self.closed:
+            with suppress(RuntimeError):  # its loop was closed
+                self.on_halt()
+
+    def give_up(self, scope: Scope) -> None:
+        """Take no step that belongs to this one any more: it took too long, and its outcome is known."""
+        scope.over = self.overdue = True
+        for child in self.children.copy():
+            if child.root.up is not None and child.root.up.scope.is_over():
+                child.interrupt(asyncio.CancelledError())
+
+    def lose(self, error: EverstepError) -> None:
+        """Another process has taken the run: nothing more can be written."""
+        if self.pen is not None:
+            self.pen.failure = self.pen.failure or error
+        self.cancel()
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, unless the run is cancelled meanwhile."""
+        if self._halted.wait(seconds):
+            raise RunStoppedError(self.run_id, "sleep", self.stopping or "was cancelled")
