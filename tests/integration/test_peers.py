@@ -17,11 +17,9 @@ from everstep.errors import (
     DivergenceError,
     NotWaitingError,
     OwnedError,
-    StaleWriterError,
     UnknownClassError,
     UnstorableError,
 )
-from everstep.store.base import Claim
 from tests.integration.running import calls, crashed, rows, run
 from tests.integration.support import output, python
 
@@ -92,32 +90,6 @@ def test_two_runs_on_one_id_at_the_same_time(trail: Trail) -> None:
     first.join()
     assert results[0].value == [0, 1, 2]
     assert len(rows(trail, "r", Kind.STEP)) == 3
-
-
-def test_a_run_that_was_taken_over_writes_nothing_more(trail: Trail) -> None:
-    """Promise 4: whoever lost the run hears it at the next step, however late it wakes."""
-    woken: list[str] = []
-
-    @step
-    def sleepy(what: str) -> str:
-        if what == "taken over":
-            row = trail.store.run("r")
-            assert row.owner is not None
-            trail.store.renew(Claim("r", row.owner, row.epoch, row.seq, row.hash, row.key, row.generation), 0)
-            trail.store.claim("r", "another:1:x", 60.0)
-        woken.append(what)
-        return what
-
-    @workflow
-    def working() -> None:
-        sleepy("mine")
-        sleepy("taken over")
-        sleepy("too late")
-
-    with pytest.raises(StaleWriterError):
-        Runner(trail).run(working, id="r")
-    assert woken == ["mine", "taken over"]
-    assert [row.output for row in rows(trail, "r", Kind.STEP)] == ["mine"]
 
 
 @workflow

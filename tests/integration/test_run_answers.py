@@ -14,14 +14,7 @@ import pytest
 
 import everstep
 from everstep import Kind, Runner, RunResult, Status, Trail, pause, workflow
-from everstep.errors import (
-    AnswerError,
-    NotWaitingError,
-    OwnedError,
-    PauseExpiredError,
-    QuestionError,
-    RunNotFoundError,
-)
+from everstep.errors import AnswerError, NotWaitingError, OwnedError, PauseExpiredError, QuestionError, RunNotFoundError
 from tests.integration.running import act, act_later, calls, crashed, rows, run
 
 

@@ -14,14 +14,8 @@ from typing import Any
 import pytest
 
 import everstep
-import everstep.errors
 from everstep import Kind, Status, Trail, step, workflow
-from everstep.errors import (
-    DivergenceError,
-    JournalError,
-    MutatedArgumentError,
-    UnstorableError,
-)
+from everstep.errors import DivergenceError, JournalError, MutatedArgumentError, UnstorableError
 from tests.integration.running import act, calls, crashed, rows, run, twice
 
 
@@ -106,7 +100,7 @@ def test_functions_classes_and_partials_are_known_by_their_name(trail: Trail) ->
     ]  # fmt: skip
     inputs = [row.inputs["function"] for row in rows(trail, "r") if row.name == "apply" and row.inputs]
     assert inputs[:3] == [
-        "tests.integration.test_run_code:helper", "builtins:len", "tests.integration.test_run_code:Agent"
+        f"{__name__}:helper", "builtins:len", f"{__name__}:Agent"
     ]  # fmt: skip
 
 

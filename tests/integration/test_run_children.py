@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import everstep
-import everstep.errors
 from everstep import AsyncRunner, Kind, Runner, Status, Trail, step, workflow
 from tests.integration.running import Crash, act, act_later, calls, crashed, rows, run, twice
 

@@ -15,16 +15,8 @@ from typing import Any
 import pytest
 
 import everstep
-import everstep.errors
 from everstep import Kind, Runner, Trail, current, step, workflow
-from everstep.errors import (
-    ConcurrentStepsError,
-    DivergenceError,
-    EscapedStepWarning,
-    JournalError,
-    MutatedArgumentError,
-    UnknownLoopError,
-)
+from everstep.errors import DivergenceError, EscapedStepWarning, JournalError, MutatedArgumentError
 from tests.integration.running import act, act_later, calls, crashed, names, rows, run, twice
 
 
@@ -106,7 +98,7 @@ def test_methods_are_steps_of_their_object(trail: Trail) -> None:
     first, *_, last = rows(trail, "r", Kind.STEP)[:-1]
     assert (first.name, first.inputs["question"]) == ("Agent.ask", "why?")
     assert first.inputs["self"] == Agent("ada")
-    assert (last.name, last.inputs["self"]) == ("Client.get", "tests.integration.test_run_code:Client")
+    assert (last.name, last.inputs["self"]) == ("Client.get", f"{__name__}:Client")
     assert trail.state("r")["ask"] == "ada: how?"
 
 
@@ -184,6 +176,23 @@ def test_however_an_argument_is_given_it_is_the_same(trail: Trail) -> None:
         crashed(trail, spelled, id="r")
     assert run(trail, spelled, id="r").value == 9
     assert calls.count(9) == 1
+
+
+def test_the_order_of_keywords_means_nothing(trail: Trail) -> None:
+    turned = [False]
+
+    @workflow
+    def ordered() -> Any:
+        more = {"y": 25, "z": 26}
+        found = many(1, **dict(reversed(more.items())) if turned[0] else more)
+        act("end")
+        return found
+
+    calls.crash = {"end"}
+    crashed(trail, ordered, id="r")
+    turned[0] = True
+    assert run(trail, ordered, id="r").value == [1, 2, [], 3, {"y": 25, "z": 26}]
+    assert calls.count("many") == 1
 
 
 def test_a_changed_default_is_a_changed_argument(trail: Trail) -> None:
@@ -336,57 +345,3 @@ def test_a_step_that_escapes_its_run_is_warned_of_once_for_each_place(trail: Tra
     assert "everstep.submit" in str(caught[0].message)
     assert len(jobs) == 4
     assert rows(trail, "r", Kind.STEP) == []
-
-
-def test_two_steps_of_one_lane_at_once_are_an_error(trail: Trail) -> None:
-    """Threads started behind everybody's back, here with the lane's own context."""
-    import contextvars  # noqa: PLC0415 - only here
-    from _thread import start_new_thread  # noqa: PLC0415 - the way that is not seen
-
-    seen: list[BaseException] = []
-    finished = threading.Event()
-
-    @workflow
-    def racing() -> None:
-        context = contextvars.copy_context()
-
-        def other() -> None:
-            try:
-                context.run(act, "other")
-            except ConcurrentStepsError as error:
-                seen.append(error)
-            finally:
-                finished.set()
-
-        @step
-        def slow() -> None:
-            start_new_thread(other, ())
-            finished.wait(10)
-
-        slow()
-
-    run(trail, racing, id="r")
-    assert len(seen) == 1
-    assert "everstep.submit" in str(seen[0])
-    assert calls == []
-
-
-def test_an_unknown_loop_is_refused_until_it_is_adopted(trail: Trail) -> None:
-    async def inner() -> Any:
-        return await asyncio.gather(act_later("a"), act_later("b"))
-
-    async def adopted() -> Any:
-        everstep.adopt_loop()
-        return await inner()
-
-    @workflow
-    def looping() -> Any:
-        with pytest.raises(UnknownLoopError, match="adopt_loop"):
-            asyncio.run(inner())
-        found = asyncio.run(adopted())
-        act("end")
-        return found
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # the other branch of the refused gather
-        assert sorted(twice(trail, looping)) == ["a", "b"]

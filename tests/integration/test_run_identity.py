@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import everstep
-import everstep.errors
 from everstep import Runner, Secret, Status, Trail, current, step, workflow
 from everstep.errors import (
     CodeChangedWarning,

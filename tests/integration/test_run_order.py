@@ -1,9 +1,11 @@
-"""Results that come in any order, and time that has passed."""
+"""Results that come in any order, lanes that cannot be told apart, and time that has passed."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
@@ -13,12 +15,9 @@ from typing import Any
 import pytest
 
 import everstep
-import everstep.errors
 from everstep import Trail, current, step, workflow
-from everstep.errors import (
-    DivergenceError,
-)
-from tests.integration.running import Crash, act, act_later, calls, crashed, names, rows, run
+from everstep.errors import ConcurrentStepsError, DivergenceError, UnknownLoopError
+from tests.integration.running import Crash, act, act_later, calls, crashed, names, rows, run, twice
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +142,63 @@ def test_every_step_has_a_key_of_its_own_that_outlives_a_crash(trail: Trail) -> 
     assert calls[0] == calls[1]
 
 
+# Lanes that could not be told apart.
+
+
+def test_two_steps_of_one_lane_at_once_are_an_error(trail: Trail) -> None:
+    """Threads started behind everybody's back, here with the lane's own context."""
+    import contextvars  # noqa: PLC0415 - only here
+    from _thread import start_new_thread  # noqa: PLC0415 - the way that is not seen
+
+    seen: list[BaseException] = []
+    finished = threading.Event()
+
+    @workflow
+    def racing() -> None:
+        context = contextvars.copy_context()
+
+        def other() -> None:
+            try:
+                context.run(act, "other")
+            except ConcurrentStepsError as error:
+                seen.append(error)
+            finally:
+                finished.set()
+
+        @step
+        def slow() -> None:
+            start_new_thread(other, ())
+            finished.wait(10)
+
+        slow()
+
+    run(trail, racing, id="r")
+    assert len(seen) == 1
+    assert "everstep.submit" in str(seen[0])
+    assert calls == []
+
+
+def test_an_unknown_loop_is_refused_until_it_is_adopted(trail: Trail) -> None:
+    async def inner() -> Any:
+        return await asyncio.gather(act_later("a"), act_later("b"))
+
+    async def adopted() -> Any:
+        everstep.adopt_loop()
+        return await inner()
+
+    @workflow
+    def looping() -> Any:
+        with pytest.raises(UnknownLoopError, match="adopt_loop"):
+            asyncio.run(inner())
+        found = asyncio.run(adopted())
+        act("end")
+        return found
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the other branch of the refused gather
+        assert sorted(twice(trail, looping)) == ["a", "b"]
+
+
 # Time.
 
 
@@ -167,7 +223,7 @@ SLEEPERS = pytest.mark.parametrize("flow", [sleeping, sleeping_later], ids=lambd
 def test_a_resumed_run_sleeps_only_for_what_is_left(tmp_path: Path, flow: Any) -> None:
     program = f"""
 import asyncio, sys, everstep
-import tests.integration.test_run_code as module
+import tests.integration.test_run_order as module
 trail = everstep.open(sys.argv[1])
 print("ready", flush=True)
 module.run(trail, module.{flow.name}, 1.5, id="r")
@@ -186,6 +242,7 @@ module.run(trail, module.{flow.name}, 1.5, id="r")
     sleeper.stdout.readline()
     with everstep.open(tmp_path / "trail.db") as trail:
         while not trail.runs() or "sleep" not in names(rows(trail, "r")):
+            assert sleeper.poll() is None
             time.sleep(0.005)
         began = rows(trail, "r")[-1].started_at
         sleeper.send_signal(signal.SIGKILL)

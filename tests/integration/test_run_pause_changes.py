@@ -10,11 +10,7 @@ import pytest
 
 import everstep
 from everstep import Kind, Trail, pause, step, workflow
-from everstep.errors import (
-    AnswerError,
-    DivergenceError,
-    RunStoppedError,
-)
+from everstep.errors import AnswerError, DivergenceError, RunStoppedError
 from tests.integration.running import act, act_later, calls, rows, run
 
 

@@ -13,9 +13,7 @@ import pytest
 
 import everstep
 from everstep import Kind, Status, Trail, pause, step, workflow
-from everstep.errors import (
-    NotWaitingError,
-)
+from everstep.errors import NotWaitingError
 from tests.integration.running import act, act_later, calls, rows, run
 
 
@@ -33,6 +31,12 @@ def trail(tmp_path: Path) -> Iterator[Trail]:
 @workflow
 async def asking_child_later() -> str:
     return str(await pause("go on?"))
+
+
+@step
+async def slow_act_later(what: str, seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return str(calls(what))
 
 
 # Siblings.
@@ -84,8 +88,8 @@ def test_both_questions_can_be_answered_before_the_run_goes_on(trail: Trail, ask
 @workflow
 async def siblings_of_a_pause() -> Any:
     async def slow(name: str) -> Any:
-        await act_later(f"{name} 1", 0.02)
-        return await act_later(f"{name} 2", 0.05)
+        await slow_act_later(f"{name} 1", 0.02)
+        return await slow_act_later(f"{name} 2", 0.05)
 
     return await asyncio.gather(pause("go on?"), slow("x"), slow("y"))
 
@@ -148,7 +152,7 @@ def test_a_question_in_a_thread_does_not_fail_the_run_around_it(trail: Trail) ->
 
 @workflow
 async def failing_beside_a_pause() -> Any:
-    return await asyncio.gather(pause("go on?"), act_later("sibling", 0.01))
+    return await asyncio.gather(pause("go on?"), slow_act_later("sibling", 0.01))
 
 
 @workflow

@@ -12,9 +12,7 @@ import pytest
 
 import everstep
 from everstep import AsyncRunner, Kind, Runner, Status, Trail, pause, step, workflow
-from everstep.errors import (
-    JournalError,
-)
+from everstep.errors import JournalError
 from tests.integration.running import Crash, act, act_later, calls, crashed, names, rows, run
 from tests.integration.support import output
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import everstep
-import everstep.errors
 from everstep import AsyncRunner, Kind, Runner, Trail, current, step, workflow
 from everstep.errors import DivergenceError, StateError, UnstorableError
 from tests.integration.running import act, act_later, calls, crashed, rows, run

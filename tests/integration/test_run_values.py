@@ -19,10 +19,7 @@ import pytest
 import everstep
 import everstep.errors
 from everstep import Trail, step, workflow
-from everstep.errors import (
-    ChangedClassError,
-    RecordedError,
-)
+from everstep.errors import ChangedClassError, RecordedError
 from tests.integration.running import act, calls, crashed, run, twice
 from tests.integration.support import output, python
 

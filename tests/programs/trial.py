@@ -14,7 +14,7 @@ from tests.programs.generator import RACY, Program, program
 from tests.programs.lives import Mortal, Outcome, live
 from tests.programs.world import Spot, World
 
-_MOST_FAILURES = 100
+_MOST_FAILURES = 30
 
 
 def trial(family: str, seed: int, store: Store | None = None) -> list[str]:
@@ -53,9 +53,9 @@ class _Trial:
         if outcome is None:
             return self.found
         self._compare("crashed and resumed", outcome, whole)
-        if outcome.how == "failed" and not self.found:
+        if outcome.how == "failed" and not self.found and self.code.family != RACY:
             outcome = self._healed(outcome, rows)
-        if outcome is not None and not self.found:
+        if outcome is not None and outcome.how == "ok" and not self.found:
             self._restored(outcome)
         return self.found
 
@@ -107,12 +107,12 @@ class _Trial:
             self.found.append(f"{name} it gives {outcome}, uninterrupted {whole}")
 
     def _healed(self, outcome: Outcome, rows: int) -> Outcome | None:
-        """The failed run, run again until it completes: each time what it failed with is set right."""
+        """The failed run, run again until it completes: each time what it failed with is set right.
+
+        Not for programs in which a failure cancels others: which step made the run fail is a matter of time there.
+        """
         for number in range(_MOST_FAILURES):
-            if self.code.family == RACY:
-                self.world.heal_all()
-            else:
-                self.world.heal(outcome.value)
+            self.world.heal(outcome.value)
             again = self._lives(f"failed {number + 1} times", [self.chance.randint(0, rows)])
             if again is None or again.how == "ok":
                 break
@@ -121,7 +121,7 @@ class _Trial:
             self.found += [] if again is None else [f"never completes: {again}"]
             return None
         whole = self._uninterrupted("healed", set(self.world.healed), Mortal(self.store, None))
-        if whole is not None and self.code.family != RACY:  # there, more may be set right than made it fail
+        if whole is not None:
             self._compare(f"healed at {sorted(self.world.healed)}", again, whole)
         return again
 

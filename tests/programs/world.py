@@ -43,7 +43,6 @@ class World:
         self._clock = 0
         self._life: set[tuple[Key, int]] = set()  # executed since the last crash
         self._failures: dict[Key, int] = {}  # when each leaf failed last
-        self._anew = False
         self._lock = threading.Lock()
         self._is_dead: Callable[[], bool] = bool
 
@@ -91,13 +90,13 @@ class World:
         with self._lock:
             self._clock += 1
             self._told.setdefault(key, self._clock)
-            if key not in self.executed and not self._anew:
+            if key not in self.executed:
                 self.faults.append(f"{node.kind} {node.name} at {key} has an outcome and was never executed")
             if node.kind != "leaf":
                 return
-            if error is not None and str(error) != f"{node.name} {number(key[0])}" and not self._anew:
+            if error is not None and str(error) != f"{node.name} {number(key[0])}":
                 self.faults.append(f"{node.name} at {key} failed with what belongs elsewhere: {error}")
-            if answer is not None and answer[0] != number("answer", key[0]) and not self._anew:
+            if answer is not None and answer[0] != number("answer", key[0]):
                 self.faults.append(f"{node.name} at {key} was given the answer of another place")
             if answer is not None and answer[2] != (node.name, node.constant, given):
                 self.faults.append(f"{node.name} at {key} was given what {answer[2]} gave")
@@ -115,17 +114,6 @@ class World:
             self._told.pop(key, None)
             self._newest.pop(key, None)
             self.known.discard(number("row", key))
-
-    def heal_all(self) -> None:
-        """Let every leaf succeed that has failed. Which of them made the run fail is not known: all may happen again.
-
-        And where the code goes another way than it did, it may ask in one place what it had asked in another.
-        """
-        self.healed.update(key[0] for key in self._failures)
-        self._anew = True
-        self._told.clear()
-        self._newest.clear()
-        self.known.clear()
 
 
 def attempt() -> int:

@@ -195,7 +195,7 @@ class Execution(Stoppable):
         if recorded is not None and recorded.id is not None:
             scope.id = recorded.id  # its beginning is written, and perhaps some of its steps
         else:
-            scope.start = {} if ask.inputs is None else self._about(ask)
+            scope.start = True
         ask.lane.busy = ask.name
         ask.scope, scope.ask = scope, ask
         self.at_work.add(scope)
@@ -274,7 +274,7 @@ class Execution(Stoppable):
             if self.overdue:
                 self._check_over(ask)
             outer = lane.scope
-            parent = outer.id if outer.start is None else self.begun(outer)
+            parent = self.begun(outer) if outer.start else outer.id
             if self._ended:
                 self._write_lane_ends()
             if ask.rewritten:  # its row says where it stands: a beginning does, and the rest follows as usual
@@ -300,20 +300,20 @@ class Execution(Stoppable):
 
     def begun(self, scope: Scope) -> int | None:
         """The id of a scope, its beginning drafted if it was not."""
-        if scope.start is not None and scope.place is not None and self.pen is not None:
+        if scope.start and scope.place is not None and self.pen is not None:
             parent = self.begun(scope.place.scope)
             entry = self.pen.draft(
                 scope.name, kind=Kind.COMPOSITE_START, status=Status.ACTIVE, parent=parent,
-                lane=scope.place.path or None, attempt=scope.attempt, **scope.start,
+                lane=scope.place.path or None, attempt=scope.attempt, **self._about(scope.ask),
             )  # fmt: skip
-            scope.id, scope.start = entry.seq, None
+            scope.id, scope.start = entry.seq, False
             scope.ask.rewritten = False
         return scope.id
 
     def _write_lane_ends(self) -> None:
         ended, self._ended = self._ended, []
         for lane in ended:
-            if self.pen is not None and lane.scope.start is None:
+            if self.pen is not None and not lane.scope.start:
                 self.pen.draft(
                     "lane end", kind=Kind.LANE_END, parent=lane.scope.id, lane=lane.path,
                     metadata={STEPS: lane.position},
@@ -365,7 +365,7 @@ class Execution(Stoppable):
         """Raise DivergenceError if the scope, which ended by itself, recorded more than its code asked for."""
         if self.divergence is not None:
             raise self.divergence
-        if scope.start is not None or scope.id not in self.journal.scopes or scope.at_work:
+        if scope.start or scope.id not in self.journal.scopes or scope.at_work:
             return
         error = self.journal.left(scope.id, {path: lane.position for path, lane in scope.lanes.items()})
         if error is not None:

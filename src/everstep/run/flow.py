@@ -80,6 +80,8 @@ def step_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.A
         if not isinstance(error, Exception):
             broken_off(run, ask, error, loop)
         raise
+    finally:
+        ask.scope = None  # they know each other: left so, the garbage collector would have to find every step
 
 
 def is_open(recorded: Recorded) -> bool:
@@ -97,7 +99,7 @@ def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEve
         inner.scope.external = step.external
         duration = returned = None
         try:
-            if step.external and run.pen is not None and (inner.scope.start is not None or reopened is not None):
+            if step.external and run.pen is not None and (inner.scope.start or reopened is not None):
                 yield WAIT, announce(run, ask, step, inner, loop)
             value = yield CALL, inner
             duration = returned = run.leave(ask)
@@ -106,7 +108,11 @@ def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEve
                 if loop is not None:
                     yield DELIVER, ask.recorded.outcome.seq
                 return serve(run, ask)
-            yield from settled(run, ask, completed(run, ask, step, inner, value, duration, loop), loop)
+            waiter = completed(run, ask, step, inner, value, duration, loop)
+            if run.restarts or run.events or loop is not None:
+                yield from settled(run, ask, waiter, loop)
+            elif waiter is not None:
+                yield WAIT, waiter
             return value  # noqa: TRY300 - what comes after it is about failures
         except BaseException as error:
             duration = run.leave(ask) if duration is None else duration
@@ -250,7 +256,7 @@ def broken_off(run: Execution, ask: Ask, error: BaseException, loop: Any, *, chu
 
 def announce(run: Execution, ask: Ask, step: AnyStep, inner: Lane, loop: Any) -> Any:
     """Record that an external effect is about to happen. What to wait for, whatever the run's durability."""
-    inner.scope.start = None
+    inner.scope.start = False
     inner.scope.id, waiter = run.put(
         ask, loop, now=True, kind=Kind.INTENT, status=Status.ACTIVE, attempt=inner.scope.attempt, external=True,
         id=inner.scope.id, metadata=None if step.output is None else {OUTPUT: [step.output, step.append]},

@@ -45,7 +45,7 @@ class Scope:
         self.index = index
         self.attempt = attempt
         self.id: int | None = None  # known once its beginning is written; None for the run
-        self.start: dict[str, Any] | None = None  # what its beginning will say, until that is written
+        self.start = False  # its beginning is still to be written
         self.ops: dict[Any, Any] = {}  # what it set in the state
         self.lanes: dict[str, Lane] = {}  # that asked for a step, by path
         self.at_work = 0  # spawned lanes that have not ended
@@ -105,7 +105,7 @@ class Lane:
         self.spawned: dict[str, int] = {}
         self.busy: str | None = None  # the step at work
         self.seen: int = -1 if up is None else up.seen  # the newest row that its code may know of
-        self.track: Track | None = None if scope.start is not None else run.journal.track(scope.id, path)
+        self.track: Track | None = None if scope.start else run.journal.track(scope.id, path)
         self.unordered = False
         self.plain = False  # its code cannot await
         self.stopped = False

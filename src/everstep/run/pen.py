@@ -79,12 +79,12 @@ class Pen:
             self._backlog.popleft()()
 
     def _hand_over(self, append: Append, loop: asyncio.AbstractEventLoop | None, *, background: bool) -> Waiter:
-        store, settle = self.scribe.store, partial(self._settle, append)
+        store = self.scribe.store
         try:
             if background:
-                return self._bounded(store.post(append, settle))
+                return self._bounded(store.post(append, partial(self._settle, append)))
             if loop is not None:
-                return store.submit(append, loop, settle)
+                return store.submit(append, loop, partial(self._settle, append))
             return partial(self._wait, append, store.post(append))
         except EverstepError as error:
             self._settle(append, error, kept=False)

@@ -41,7 +41,7 @@ class Places:
         """What is wrong with executing this step of a lane, which is not on record: it may only seem to be new."""
         scope = lane.scope.id
         recorded = self._journal.scopes.get(scope)
-        if not recorded or lane.scope.start is not None:
+        if not recorded or lane.scope.start:
             return None
         spawned = self._scopes.get(scope)
         if spawned is None:

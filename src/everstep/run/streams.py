@@ -93,7 +93,7 @@ class _Open:
         self.ask.lane.busy = None  # the consumer's code goes on between the chunks
         self.run.at_work.discard(inner.scope)
         inner.scope.waits = True  # for the consumer, and has no outcome before that has enough
-        if self.run.pen is not None and inner.scope.start is not None:
+        if self.run.pen is not None and inner.scope.start:
             with self.run.lock:
                 self.run.begun(inner.scope)
                 self.run.pen.send(self.loop, unawaited=True)

@@ -48,6 +48,7 @@ class Scribe:
         self.source = source
         self._shadow: _Shadow | None = _Shadow(StateTree(self.fetch)) if source is None else None
         self._differ: Differ | None = None
+        self._names: dict[str, str] = {}  # of steps, as they are stored
         self._lost = False
         self._outdated = False
         self._process = os.getpid()  # a fork of it has the same right, and may not use it
@@ -83,7 +84,10 @@ class Scribe:
         meta = [seq if known is None else known, *place[1:], attempt if attempt != 1 else None, flags or None, digest]
         if child is not None:
             meta += [None, None, None, child]
-        columns = (seq, _STEP, _COMPLETED, text(self.gate, "name", name), time.time_ns() // 1000 - duration, duration)
+        stored = self._names.get(name)
+        if stored is None:  # a program has few names, and looking one over takes longer than looking it up
+            stored = self._names[name] = text(self.gate, "name", name)
+        columns = (seq, _STEP, _COMPLETED, stored, time.time_ns() // 1000 - duration, duration)
         return self._draft(columns, meta, [None, output, ops or None], inputs, None)
 
     def _step(
