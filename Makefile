@@ -55,7 +55,7 @@ clean: ## remove the environments, caches and build results
 
 define make_environment
 	@[ -n "$(PYTHON)" ] || { echo "No Python 3.11 or later found. Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; }
-	@echo "setting up $(@D)"
+	@echo "setting up $(@D) (once, about a minute)"
 	@if command -v uv >/dev/null 2>&1; then \
 		uv venv --quiet --allow-existing --python "$(PYTHON)" $(@D) && \
 		uv pip install --quiet --python $(@D)/bin/python $(1); \

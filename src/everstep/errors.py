@@ -417,7 +417,9 @@ class DivergenceError(JournalError):
         skipped = f" (not asked for: {', '.join(self.skipped[:5])})" if self.skipped else ""
         return (
             f"run {self.run_id!r} diverged at {where}{lane}, {self.cause}: {said}, {asked}{skipped}.{self.detail} "
-            "Nothing was executed. Put the code back as it was, or fork the run before this step and go on from there."
+            "Nothing was executed. If the code is what it was, it depends on something that changes from run to run "
+            "(the clock, random numbers, the order of threads): make that a step. Else put the code back, or fork the "
+            "run before this step and go on from there."
         )
 
 

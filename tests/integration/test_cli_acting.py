@@ -241,8 +241,11 @@ class TestAnswer:
         assert everstep_command(waiting, "resume", "r-1", "--app", "agent", DIES_SENDING="1").code == -signal.SIGKILL
         unknown = everstep_command(waiting, "resume", "r-1", "--app", "agent")
         assert unknown.code == 7
-        assert "Did the external step 'send' take effect" in unknown.stderr
+        assert "cut off inside the external step 'send'" in unknown.stderr
         assert " unknown " in everstep_command(waiting, "show", "r-1").stdout
+        for typed in ("yes", "No"):  # no answer to what it returned: it would become just that
+            refused = everstep_command(waiting, "answer", "r-1", typed)
+            assert (refused.code, "--retry" in refused.stderr) == (2, True)
         assert everstep_command(waiting, "answer", "r-1", *words).code == 0
         assert everstep_command(waiting, "resume", "r-1", "--app", "agent").code == 0
         shown = everstep_command(waiting, "show", "r-1").stdout

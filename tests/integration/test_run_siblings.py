@@ -14,6 +14,7 @@ import pytest
 import everstep
 from everstep import AsyncRunner, Kind, Status, Trail, step, workflow
 from everstep.errors import RunStoppedError
+from everstep.run import stopping
 from tests.integration.failing import WORLD, Wrapped, act, act_later, go
 
 
@@ -249,3 +250,39 @@ def test_a_run_that_is_dropped_while_it_begins_is_nobodys(tmp_path: Path, workfl
         assert [run.owner for run in trail.runs()] == [None] * len(trail.runs())
         WORLD.heal()
         assert go(trail, workflow).value == "a"
+
+
+# Steps without an end.
+
+
+@workflow
+async def listens() -> str:
+    await asyncio.gather(act_later("forever"), act_later("b"))
+    return await act_later("c")
+
+
+@workflow
+def listens_in_a_thread() -> str:
+    workers = ThreadPoolExecutor()
+    forever, beside = workers.submit(forever_in_a_thread), workers.submit(act, "b")
+    return beside.result() + forever.result()
+
+
+@step(output=None)
+def forever_in_a_thread() -> str:
+    SLOW.wait(60 if WORLD.fail else 0)
+    return act("forever")
+
+
+@pytest.mark.parametrize("workflow", [listens, listens_in_a_thread], ids=repr)
+def test_a_step_without_an_end_does_not_keep_a_run_from_failing(
+    trail: Trail, workflow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for, as others are, but not for ever; then it has no outcome, and is asked for again."""
+    monkeypatch.setattr(stopping, "PATIENCE", 0.1)
+    SLOW.clear()
+    WORLD.fail.add("b")
+    WORLD.slow = {"forever": 60, "b": 0.02}
+    fails(trail, workflow)
+    SLOW.set()
+    assert "forever" in healed(trail, workflow)

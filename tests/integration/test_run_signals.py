@@ -16,7 +16,7 @@ import pytest
 import everstep
 from everstep import AsyncRunner, Runner, Status, Trail, step, workflow
 from tests.integration.failing import WORLD, act, act_later, go
-from tests.integration.support import output
+from tests.integration.support import output, python
 from tests.integration.test_run_kills import recorded
 from tests.integration.workloads import KINDS, lines, started, until
 from tests.integration.workloads import go as workload
@@ -230,6 +230,33 @@ def test_the_handlers_of_a_program_stay_its_own(trail: Trail) -> None:
         assert heard == [signal.SIGTERM]
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+TERMINATED_IN_A_THREAD = """
+import asyncio, os, signal, sys, time, everstep
+from everstep import AsyncRunner, step, workflow
+
+@step
+def act(number):
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+    return number
+
+@workflow
+def plain():
+    return [act(number) for number in range(3)]
+
+asyncio.run(AsyncRunner(everstep.open(sys.argv[1]), durability="exit").run(plain, id="r"))
+"""
+
+
+def test_a_plain_workflow_on_a_loop_that_is_terminated_keeps_the_step_at_work(tmp_path: Path) -> None:
+    """Promise 2: also where nothing was written before."""
+    assert python(TERMINATED_IN_A_THREAD, tmp_path / "trail.db").returncode == 128 + signal.SIGTERM
+    with everstep.open(tmp_path / "trail.db") as trail:
+        assert [row.name for row in trail.steps("r")] == ["plain", "act", "act"]
+        assert trail.run("r").owner is None
 
 
 CTRL_C_AGAIN_AND_AGAIN = """

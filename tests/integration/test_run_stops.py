@@ -14,7 +14,7 @@ import pytest
 import everstep
 from everstep import Kind, Retry, Runner, Status, Trail, current, pause, step, workflow
 from everstep.errors import RunCancelledError, RunFinishedError, RunStoppedError
-from everstep.run import heart
+from everstep.run import heart, stopping
 from tests.integration.failing import WORLD, act, act_later, go
 from tests.integration.running import rows
 
@@ -243,6 +243,26 @@ def test_a_step_can_end_itself_early_and_is_then_asked_for_again(trail: Trail, e
         assert go(trail, obeys).status is Status.PAUSED
         trail.answer("r", retry=True)
     assert go(trail, obeys).value == "whole"
+
+
+def test_a_step_without_an_end_can_be_cancelled(trail: Trail, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is waited for, as others are, but not for ever."""
+    monkeypatch.setattr(stopping, "PATIENCE", 0.1)
+
+    @step
+    async def endless() -> None:
+        WORLD("endless")
+        await asyncio.sleep(0 if WORLD.bad else 60)
+
+    @workflow
+    async def waits() -> str:
+        await endless()
+        return await act_later("c")
+
+    assert cancelled(trail, waits, "endless") < 5
+    WORLD.bad.add("hurry")
+    assert go(trail, waits).value == "c"
+    assert WORLD.taken() == ["endless", "endless", "c"]
 
 
 SWALLOWED: list[BaseException] = []

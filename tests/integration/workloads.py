@@ -180,14 +180,16 @@ KINDS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def go(kind: str, trail: str, run_id: str, side: str, pace: float, lease: float = 120.0) -> Any:
+def go(
+    kind: str, trail: str, run_id: str, side: str, pace: float, lease: float = 120.0, durability: Any = "sync"
+) -> Any:
     """One run, to its end: what it gives."""
     global SIDE, PACE
     SIDE, PACE = os.open(side, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), pace
     opened, workload = everstep.open(trail), KINDS[kind]
     if workload.is_async:
-        return asyncio.run(AsyncRunner(opened, lease=lease).run(workload, id=run_id)).value
-    return Runner(opened, lease=lease).run(workload, id=run_id).value
+        return asyncio.run(AsyncRunner(opened, lease=lease, durability=durability).run(workload, id=run_id)).value
+    return Runner(opened, lease=lease, durability=durability).run(workload, id=run_id).value
 
 
 class Nursery:
@@ -211,9 +213,9 @@ class Nursery:
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 
-    def start(self, kind: str, trail: Path, run_id: str, side: Path, pace: float) -> int:
+    def start(self, kind: str, trail: Path, run_id: str, side: Path, pace: float, durability: str) -> int:
         """A run at work: its process id. What it gives is noted, or why it could not."""
-        return self._ask("start", kind, str(trail), run_id, str(side), pace)
+        return self._ask("start", kind, str(trail), run_id, str(side), pace, 120.0, durability)
 
     def wait(self, process: int) -> int:
         """How a run ended: the signal as a negative number, or its exit code."""

@@ -16,7 +16,7 @@ from everstep.cli.output import Cell
 from everstep.cli.session import Session, address, options, run_ids, session
 from everstep.cli.text import brief
 from everstep.codec.record import StepRecord
-from everstep.model import FINISHED, Status
+from everstep.model import FINISHED, Kind, Status
 from everstep.run.result import PauseInfo, RunResult
 from everstep.run.runner import Runner
 from everstep.run.workflows import Workflow
@@ -30,6 +30,10 @@ class ConflictError(click.ClickException):
     """The run does not stand where it would have to."""
 
     exit_code = exits.CONFLICT
+
+
+_YES_OR_NO = frozenset({"y", "yes", "n", "no", "true", "false"})
+_WIDE = 60  # characters of an answer that are repeated
 
 
 @click.command()
@@ -76,13 +80,19 @@ def answer(run: str, value: str | None, pause: int | None, *, retry: bool) -> in
     trail = here.open(write=True)
     asked = _question(trail, run, pause)
     given = sys.stdin.read().rstrip("\n") if value == "-" else value
+    if given is not None and asked is not None and asked.kind is Kind.INTENT and given.lower() in _YES_OR_NO:
+        raise click.UsageError(
+            f"{given!r} is hardly what {asked.name!r} returned. If it took effect, give what it returned (if that is "
+            f"the text {given!r}, quote it: '\"{given}\"'); if it did not, use --retry."
+        )
     meant = None if given is None else _meant(asked, given)
     trail.answer(run, meant, pause=pause, retry=retry)
     if here.output.as_json:
         found = None if asked is None else f"{asked.run_id}@{asked.seq}"
         here.output.data(answer={"run": run, "pause": found, "value": plain.plain(meant), "retry": retry})
     else:
-        here.output.talk(f"next: {_resume(here, run)}")
+        taken = "to be tried again" if retry else brief(meant, _WIDE)
+        here.output.talk(f"taken: {taken}\nnext: {_resume(here, run)}")
     return exits.OK
 
 

@@ -45,7 +45,8 @@ def load(app: str) -> tuple[ModuleType, Any]:
         module = import_module(name)
         return module, reduce(getattr, attribute.split("."), module) if attribute else None
     except Exception as error:  # it is somebody else's code: whatever it raises is the answer
-        raise AppError(f"cannot load {app!r}: {type(error).__name__}: {error}.") from error
+        hint = f" Name the module, not its file: --app {name.removesuffix('.py')}." if name.endswith(".py") else ""
+        raise AppError(f"cannot load {app!r}: {type(error).__name__}: {error}.{hint}") from error
 
 
 def workflow_in(module: ModuleType, named: Any, workflow: str, kind: type) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -62,7 +64,7 @@ class _Story:
 
     def code(self) -> None:
         """The agent, as it is written."""
-        self._chapter("An ordinary agent: functions, two decorators. It asks a model, and every answer costs money.")
+        self._chapter("An ordinary agent. Every answer of its model costs money.")
         source = "\n\n".join(getsource(part.function).rstrip() for part in (demo_agent.ask, demo_agent.research))
         for line in source.splitlines():
             if '"""' not in line:
@@ -70,7 +72,7 @@ class _Story:
 
     def first_life(self, path: Path, ledger: Path) -> str:
         """Run the agent, and kill it in the middle of a call. The call."""
-        self._chapter("It runs, and is killed in the middle: kill -9, as a crash or an out-of-memory killer would.")
+        self._chapter("It runs, and is killed in the middle: kill -9, as by a crash.")
         agent = _start(path, ledger)
         assert agent.stdout is not None  # noqa: S101 - it was asked for
         prompt = ""
@@ -87,7 +89,7 @@ class _Story:
 
     def on_disk(self, trail: Trail) -> int:
         """What the dead agent left. How many answers that is."""
-        self._chapter("What it had done is on disk, every step of it.   (everstep show demo)")
+        self._chapter("What it had done is on disk, every step of it.")
         found = outline(trail.steps(RUN_ID, view=True))
         if not self._silent:
             columns = [Column("seq", right=True), Column(""), Column("step"), Column("took", right=True)]
@@ -97,7 +99,7 @@ class _Story:
 
     def second_life(self, path: Path, ledger: Path, killed: str) -> None:
         """Run the same program again."""
-        self._chapter("The same program again, the same line: Runner(trail).run(research, topic, id='demo')")
+        self._chapter("The same line of code again: Runner(trail).run(research, ...)")
         agent = _start(path, ledger)
         assert agent.stdout is not None  # noqa: S101 - it was asked for
         for line in agent.stdout:
@@ -109,7 +111,7 @@ class _Story:
     def afterwards(self, trail: Trail) -> None:
         """How the state changed between the crash and the end."""
         crash = f"{RUN_ID}@{_KILLED_IN - 1}"
-        self._chapter(f"Any two points of it can be compared.   (everstep diff {crash} {RUN_ID})")
+        self._chapter("What it did after the crash: any two points can be compared.")
         for change in trail.diff(crash, RUN_ID):
             self._say(f"    {change}", "green")
 
@@ -127,7 +129,7 @@ class _Story:
             return
         self._output.fields(fields)
         self._output.line()
-        self._say("Look around:  everstep show demo --trail .everstep/demo/trail.db")
+        self._say(f"Look around:  {_command()} show demo --trail .everstep/demo/trail.db")
         self._say("Your own:     docs/tutorial.md, your first durable agent")
 
     def _chapter(self, title: str) -> None:
@@ -141,6 +143,14 @@ class _Story:
         if not self._silent:
             self._output.line(Cell(text, style))
             sys.stdout.flush()
+
+
+def _command() -> str:
+    """How this command is called from where the demo was."""
+    if shutil.which("everstep") is not None:
+        return "everstep"
+    beside = Path(sys.executable).with_name("everstep")
+    return os.path.relpath(beside) if beside.exists() else f"{sys.executable} -m everstep.cli"
 
 
 def _start(path: Path, ledger: Path) -> subprocess.Popen[str]:

@@ -19,6 +19,8 @@ from everstep.errors import (
     JournalError,
     PrunedError,
     RunCancelledError,
+    RunExistsError,
+    RunFinishedError,
     RunNotFoundError,
     RunStoppedError,
     UnstorableError,
@@ -26,15 +28,15 @@ from everstep.errors import (
 )
 from everstep.journal import Journal
 from everstep.journal.track import CHAIN
-from everstep.model import KIND_NUMBER, STATUSES, CheckpointKind, Kind, Status, StepError
+from everstep.model import STATUSES, CheckpointKind, Kind, Status
 from everstep.run import always, faults, heart
 from everstep.run.arguments import Inputs
 from everstep.run.execution import Execution
 from everstep.run.flow import came_of_stopping
 from everstep.run.lanes import here
 from everstep.run.log import RunLog
+from everstep.run.noted import log_row, log_rows
 from everstep.run.pen import Pen, Waiter
-from everstep.run.restoring import failure_of
 from everstep.run.result import PauseInfo, RunResult
 from everstep.run.spawning import watch_threads
 from everstep.run.stopping import RESTARTING
@@ -47,6 +49,7 @@ from everstep.trail.reading import Reader
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
 
+_TRIES = 4  # at a run that others begin and finish at the same time
 _NAMED = "named"  # in what is said of a run: inputs that something stands for
 
 
@@ -95,29 +98,52 @@ class Life:
             self.run = Execution(name, run_id or f"run-{uuid.uuid4().hex[:16]}", as_child=self.as_child)
             self._live()
             return None
-        known = self._known(trail, run_id)
+        heart.give_up_again()
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                return self._begin_stored(trail, run_id, tags, parent)
+            except (RunExistsError, RunFinishedError):  # another began or finished it just now: it is looked at again
+                if not tries_left:
+                    raise
+        raise AssertionError  # the last try returned, or raised
+
+    def _begin_stored(
+        self, trail: Trail, run_id: str | None, tags: Mapping[str, str] | None, parent: str | None
+    ) -> RunResult[Any] | None:
+        name, known = self.workflow.name, self._known(trail, run_id)
         inputs, about = None, self.workflow.fingerprint()
-        if known is None or args or kwargs:
-            given = Inputs(trail.gate, name, self.workflow.parameters.bind(args, kwargs))
+        if known is None or self.args or self.kwargs:
+            given = Inputs(trail.gate, name, self._bound(run_id, known))
             inputs, about[_NAMED] = given.values, given.named or None
         if known is not None:
-            if known.workflow != name:
-                raise WorkflowDiffersError(known.id, known.workflow, name)
+            self._check_workflow(known)
             if STATUSES[known.status] is Status.COMPLETED:
                 check_inputs(trail.store, trail.gate, known, inputs)
                 return self._restored(trail, known)
-        heart.give_up_again()
         scribe = begin(
             trail.store, trail.gate, run_id, workflow=name, inputs=inputs, tags=tags, parent=parent, lease=self.lease,
             metadata=about,
         )  # fmt: skip
         try:
-            self._take_up(trail, Pen(scribe, self.durability), known)
+            # Whether it was there is seen by its epoch: another process may have begun it since it was looked for.
+            self._take_up(trail, Pen(scribe, self.durability), known=scribe.claim.epoch > 1)
         except BaseException:
             heart.give_up(scribe)
             raise
         self._live()
         return None
+
+    def _bound(self, run_id: str | None, known: RunRow | None) -> dict[str, Any]:
+        try:
+            return self.workflow.parameters.bind(self.args, self.kwargs)
+        except TypeError as error:
+            if run_id is None or known is not None or self.args or self.kwargs:
+                raise
+            raise TypeError(f"there is no run {run_id!r} to go on with, and a new one needs inputs: {error}") from None
+
+    def _check_workflow(self, row: RunRow) -> None:
+        if row.workflow != self.workflow.name:
+            raise WorkflowDiffersError(row.id, row.workflow, self.workflow.name)
 
     @staticmethod
     def _known(trail: Trail, run_id: str | None) -> RunRow | None:
@@ -139,21 +165,22 @@ class Life:
         heart.begin(self.run)
         return True
 
-    def _take_up(self, trail: Trail, pen: Pen, known: RunRow | None) -> None:
+    def _take_up(self, trail: Trail, pen: Pen, *, known: bool) -> None:
         """Read what is on record, if there is something."""
         run_id, journal = pen.scribe.claim.run_id, None
-        if known is not None:
+        if known:
             row = trail.store.run(run_id)
+            self._check_workflow(row)
             if row.base > 0:
                 raise PrunedError(run_id, 0, row.base)
             entries = Reader(trail.store).entries(row, 0, row.seq)
             journal = Journal(entries)
             self.resumed = True
-            self._paused_at = row.seq if STATUSES[known.status] is Status.PAUSED else None
+            self._paused_at = row.seq if STATUSES[row.status] is Status.PAUSED else None
             self._compare_code(run_id, entries[0])
             pen.scribe.prepare()
         self.run = self._execution(trail, pen, journal)
-        if known is not None and not self.args and not self.kwargs:
+        if known and not self.args and not self.kwargs:
             self.args, self.kwargs = self.workflow.parameters.spread(self._stored_inputs(entries[0]))
 
     def _stored_inputs(self, start: chain.Entry) -> dict[str, Any]:
@@ -197,7 +224,7 @@ class Life:
         [end] = reader.entries(known, known.seq, known.seq)
         body = read_payload(end, reader.fetch, run.reach.decode)
         value = body[record.OUTPUT] if len(body) > record.OUTPUT else None
-        rows = [] if known.base else _log_rows(trail, known)
+        rows = [] if known.base else log_rows(trail, known)
         log = RunLog.of(known.workflow, known.id, 0.0, rows)
         return RunResult(known.id, Status.COMPLETED, log, value, restored=True)
 
@@ -307,7 +334,7 @@ class Life:
         """What came of it. Raises what it failed with, unless errors are to be results too."""
         run, status, error = self.run, self._status, self._error
         total = (time.perf_counter() - self._began) * 1000
-        log = RunLog.of(run.name, run.run_id, total, map(_log_row, run.log))
+        log = RunLog.of(run.name, run.run_id, total, map(log_row, run.log))
         pauses = tuple(self._pause(*each) for each in run.waiting) if status is Status.PAUSED else ()
         run.tell(f"run_{status}", error=error)
         if error is not None and error_handling != "continue":
@@ -341,35 +368,3 @@ async def begun(life: Life, begin: Callable[[], RunResult[Any] | None]) -> RunRe
         if work.exception() is None and work.result() is None:
             await asyncio.to_thread(life.close)
         raise
-
-
-def _log_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A step that was noted, as the log wants it."""
-    name, span, scope, duration, status, error = row
-    kept = error if error is None or isinstance(error, StepError) else StepError(*_told(error))
-    parent = None if scope.id is None else str(scope.id)
-    return name, None, duration, status, str(span), kept, False, None, None, parent
-
-
-def _told(error: BaseException) -> tuple[str, str]:
-    return type(error).__qualname__, faults.str_of(error)
-
-
-def _log_rows(trail: Trail, known: RunRow) -> list[tuple[Any, ...]]:
-    """The steps of a run that has completed."""
-    found, asked = [], dict[int, str]()  # the steps that wait for a person
-    for entry in Reader(trail.store).entries(known, 1, known.seq):
-        if entry.kind in _ASKS:
-            asked[entry.seq] = entry.name
-        elif entry.kind in _DONE:
-            meta = view(entry.meta)
-            parent = meta[record.PARENT] if len(meta) > record.PARENT else None
-            found.append((
-                asked.get(meta[record.ID], entry.name), None, entry.duration / 1000, Status.RESTORED,
-                str(meta[record.ID]), failure_of(entry), False, None, None, None if parent is None else str(parent),
-            ))  # fmt: skip
-    return found
-
-
-_DONE = {KIND_NUMBER[Kind.STEP], KIND_NUMBER[Kind.ANSWER]}
-_ASKS = {KIND_NUMBER[Kind.PAUSE], KIND_NUMBER[Kind.INTENT]}

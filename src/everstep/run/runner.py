@@ -184,7 +184,11 @@ def _terminable_task(run: Execution, loop: asyncio.AbstractEventLoop) -> Iterato
         run.interrupt(given_up)
         task.cancel()
 
-    loop.add_signal_handler(signal.SIGTERM, leave)
+    try:
+        loop.add_signal_handler(signal.SIGTERM, leave)
+    except NotImplementedError:  # on Windows
+        yield
+        return
     try:
         yield
     except asyncio.CancelledError:
@@ -219,7 +223,8 @@ class AsyncRunner(_Runs):
         if done is not None:
             return done
         if not workflow.is_async:
-            return await _in_a_thread(life, error_handling)
+            with _terminable_task(life.run, asyncio.get_running_loop()):
+                return await _in_a_thread(life, error_handling)
         return await go_through_awaited(life, error_handling)
 
     async def resume(self, workflow: Workflow[..., Any], run_id: str) -> RunResult[Any]:

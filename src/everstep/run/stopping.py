@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from everstep.run.execution import Execution
 
 RESTARTING = "is gone through anew"
+PATIENCE = 30.0  # seconds for the steps at work in a run that takes no further one
 
 
 class Stoppable:
@@ -40,6 +42,7 @@ class Stoppable:
         self.on_suspend: Callable[[], object] | None = None
         self.overdue = False  # a step was given up, perhaps with a thread still at work in it
         self._halted = threading.Event()  # nobody sleeps any longer
+        self._patience = 0.0  # with steps at work: when it ends
         self._suspended: list[Lane] = []
 
     def suspend(self, lane: Lane, seq: int | None, *, around: bool) -> None:
@@ -76,8 +79,12 @@ class Stoppable:
         return at_work <= held and self.turnstile.idle()
 
     def busy(self) -> bool:
-        """Whether a step is at work whose outcome is still to be kept, though no further one is taken."""
-        if self.pen is not None and self.pen.failure is not None:
+        """Whether a step is at work whose outcome is still to be kept, though no further one is taken.
+
+        Not for ever: one that takes too long, or has no end, is left without an outcome.
+        """
+        self._patience = self._patience or time.monotonic() + PATIENCE
+        if time.monotonic() > self._patience or (self.pen is not None and self.pen.failure is not None):
             return False
         leaves = (scope for scope in self.at_work.copy() if not (scope.lanes or scope.child or scope.waits))
         return any(not scope.is_over() for scope in leaves) or any(not child.closed for child in self.children.copy())

@@ -12,7 +12,7 @@ from everstep.store.base import Store
 from everstep.testing.place import Place
 from everstep.testing.rows import LONG, Writer, begin, history, keyframe, take_over
 
-_SOON = 30.0  # seconds: far more than any store needs
+_SOON = 10.0  # seconds: far more than any store needs
 
 
 class Posting(Place):

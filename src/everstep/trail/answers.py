@@ -26,7 +26,10 @@ _NAMED = 5  # open questions that an error names
 
 def unknown_prompt(name: str) -> str:
     """What is asked of an external effect whose outcome is not known."""
-    return f"Did the external step {name!r} take effect, and what did it give?"
+    return (
+        f"The run was cut off inside the external step {name!r}, and nobody knows whether it took effect. "
+        "If it did, say what it returned; if not, have it tried again."
+    )
 
 
 def waiting(trail: Trail, run: RunRow) -> list[StepRecord]:
