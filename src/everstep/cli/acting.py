@@ -198,3 +198,5 @@ def _tell_why(here: Session, result: RunResult[Any]) -> None:
         which = ["--pause", pause.seq] if several else []
         here.output.talk(f"{pause.run_id} waits: {pause.prompt}{choice}")
         here.output.talk(f"next: {here.command('answer', pause.run_id, 'VALUE', *which)}")
+        if pause.name != "pause":  # an external step
+            here.output.talk(f"  or: {here.command('answer', pause.run_id, '--retry', *which)}")
