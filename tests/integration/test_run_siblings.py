@@ -88,6 +88,27 @@ def test_a_sibling_that_fails_after_the_run_did_fails_it_no_second_time(trail: T
 # Child runs, threads, and lanes without order.
 
 
+@step(output=None)
+def takes_its_time() -> str:
+    SLOW.wait(0.2 if WORLD.fail else 0)
+    return str(WORLD("slow"))
+
+
+@workflow
+def beside_a_thread() -> str:
+    workers = ThreadPoolExecutor()
+    slow, beside = workers.submit(takes_its_time), workers.submit(act, "b")
+    return beside.result() + slow.result()
+
+
+def test_a_step_in_a_thread_beside_a_failure_is_finished_and_kept(trail: Trail) -> None:
+    """Promise 2."""
+    SLOW.clear()
+    WORLD.fail.add("b")
+    fails(trail, beside_a_thread)
+    assert healed(trail, beside_a_thread) == ["b"]
+
+
 @workflow
 async def child_later() -> str:
     await act_later("first")

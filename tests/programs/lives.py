@@ -116,17 +116,20 @@ async def awaited_workflow(seed: int) -> int:
     return await player.awaited(player.program.nodes, ((), ()), 1)
 
 
-def live(program: Program, run_id: str, world: World, store: Store, chance: Random) -> Outcome:
-    """One life of a run, on the store it is given, by either runner."""
+def live(
+    program: Program, run_id: str, world: World, store: Store, chance: Random, *, on_a_loop: bool | None = None
+) -> Outcome:
+    """One life of a run, on the store it is given, by AsyncRunner or by Runner; which one is left to chance."""
     _PLAYERS[run_id] = Player(program, world, chance)
     workflow: Any = awaited_workflow if program.is_async else plain_workflow
     trail = everstep.Trail(store)
     world.new_life(lambda: isinstance(store, Mortal) and store.dead)
+    awaited = chance.random() < 0.5 if on_a_loop is None else on_a_loop
 
     def run() -> everstep.RunResult[Any]:
-        if chance.random() < 0.5:
-            return everstep.Runner(trail).run(workflow, program.seed, id=run_id)
-        return asyncio.run(everstep.AsyncRunner(trail).run(workflow, program.seed, id=run_id))
+        if awaited:
+            return asyncio.run(everstep.AsyncRunner(trail).run(workflow, program.seed, id=run_id))
+        return everstep.Runner(trail).run(workflow, program.seed, id=run_id)
 
     try:
         return _in_time(run)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from everstep.run import turnstile
+from everstep.store.memory import MemoryStore
 from everstep.store.sqlite import SqliteStore
 from tests.programs.generator import ASYNC, COMPLETED, FAMILIES, RACY, SYNC, program
-from tests.programs.lives import PATIENCE
+from tests.programs.lives import PATIENCE, Mortal, live
 from tests.programs.trial import problems_of
+from tests.programs.world import World
 
 BLOCK = 25
 
@@ -49,6 +52,18 @@ def test_a_run_in_sqlite_that_crashes_ends_as_if_it_had_not(family: str, tmp_pat
         assert problems_of(family, range(500, 508), store) == []
     finally:
         store.close()
+
+
+@pytest.mark.parametrize("on_a_loop", [False, True])
+@pytest.mark.parametrize("family", [SYNC, ASYNC])
+def test_what_one_runner_recorded_the_other_goes_on_with(family: str, on_a_loop: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """Either way (promise 2)."""
+    for seed in range(600, 610):
+        code, store, world, calm = program(family, seed), MemoryStore(), World(), Mortal(MemoryStore(), None)
+        whole = live(code, "r", World(), calm, Random(seed), on_a_loop=on_a_loop)
+        died = live(code, "r", world, Mortal(store, calm.rows // 2), Random(seed), on_a_loop=on_a_loop)
+        resumed = live(code, "r", world, store, Random(seed + 1), on_a_loop=not on_a_loop)
+        assert (seed, died.how, resumed, world.faults) == (seed, "crash", whole, [])
 
 
 def test_a_seed_makes_the_same_program_every_time() -> None:

@@ -152,10 +152,8 @@ class Journal:
             around = list(self._around(scope, track.path))
             for lane in self.scopes[scope].values():
                 later = next((n for n, known in enumerate(lane.steps) if known.seq > seq), None)
-                if later is not None:
-                    lane.loose = later if lane.loose is None else min(lane.loose, later)
-                    for known in lane.steps[later:]:
-                        known.late = True
+                for known in [] if later is None else lane.steps[later:]:
+                    known.late = True
                 if later is not None or lane in around:
                     lane.ended = None
         self._forget_cancelled(first)
@@ -198,7 +196,7 @@ class Journal:
             del track.steps[position : position + whole]  # what stands behind it there did not come after it
             return
         del track.steps[position if whole else position + 1 :]
-        track.ended, track.loose = None, None
+        track.ended = None
         lanes, below = self.scopes[scope], track.path + "/" if track.path else ""
         for path in [path for path in lanes if path != track.path and path.startswith(below)]:
             if _spawned_at(path[len(below) :]) > position:
@@ -271,7 +269,7 @@ class Journal:
             known = track.steps[position]
             if known.name == name and known.digest == digest:
                 return known
-            if known.loose or (track.loose is not None and position >= track.loose):
+            if known.loose or known.late:
                 track.rewritten = position
                 return None
             raise divergence(track, position, name, digest)

@@ -35,7 +35,7 @@ class Recorded:
         self.outcome: Entry | None = None
         self.intent = False  # an external effect was announced
         self.loose = False  # if it is not asked for again, it is superseded
-        self.late = False  # what asks for it now may come after what once came after it
+        self.late = False  # so too, because it came after a failure; and who asks for it now may do so at another time
         self.cancelled: int | None = None  # the row that says so; an outcome, if there is one, came too late
         self.reopened: int | None = None  # the run failed because of it, after so many attempts, and was taken up again
 
@@ -43,13 +43,12 @@ class Recorded:
 class Track:
     """A lane as the record has it: its steps in order."""
 
-    __slots__ = ("by_name", "ended", "loose", "path", "rewritten", "spare", "steps", "upto")
+    __slots__ = ("by_name", "ended", "path", "rewritten", "spare", "steps", "upto")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.steps: list[Recorded] = []
         self.ended: int | None = None  # how many steps it had when it ended
-        self.loose: int | None = None  # from this position on, what is not asked for again is superseded
         self.rewritten: int | None = None  # a position where the code now asks for another step than it did
         self.spare: dict[tuple[str, bytes | None], list[Recorded]] | None = None  # of an unordered lane
         self.by_name: dict[tuple[str, int, bytes | None], Recorded] = {}  # of the steps up to a position
@@ -77,8 +76,8 @@ def unasked(track: Track, asked: int) -> DivergenceError | None:
     if track.spare is not None:
         rest = [step for steps in track.spare.values() for step in steps]
         step = min(rest, key=lambda step: step.seq, default=None)
-    elif asked < len(track.steps) and (track.loose is None or asked < track.loose):
-        step = track.steps[asked] if not track.steps[asked].loose else None
+    elif asked < len(track.steps):
+        step = track.steps[asked] if not (track.steps[asked].loose or track.steps[asked].late) else None
     else:
         step = None
     if step is None:

@@ -80,9 +80,7 @@ class Places:
 
 
 def _is_loose(track: Track, position: int) -> bool:
-    if track.loose is not None and position >= track.loose:
-        return True
-    return position < len(track.steps) and track.steps[position].loose
+    return position < len(track.steps) and (track.steps[position].loose or track.steps[position].late)
 
 
 def _position(segment: str) -> int:
