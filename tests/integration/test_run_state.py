@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -95,23 +94,6 @@ def test_the_state_can_be_asked_for_at_any_row(trail: Trail) -> None:
     assert seen[1] == seen[0]
     assert [state.get("messages") for state in seen[1:4]] == [None, ["hello"], ["hello", "again"]]
     assert seen[-1] == FILLED
-
-
-@step(output="messages", append=True)
-async def say_later(what: str) -> str:
-    await asyncio.sleep(0)
-    return str(calls(what))
-
-
-@workflow
-async def saying_in_parallel() -> list[str]:
-    await asyncio.gather(*(say_later(f"message {number}") for number in range(5)))
-    return sorted(current().state["messages"])
-
-
-def test_parallel_lanes_append_to_one_list_and_none_is_lost(trail: Trail) -> None:
-    assert run(trail, saying_in_parallel, id="r").value == [f"message {number}" for number in range(5)]
-    assert sorted(trail.state("r")["messages"]) == [f"message {number}" for number in range(5)]
 
 
 def test_appending_to_what_is_no_list_is_refused_and_nothing_is_recorded(trail: Trail) -> None:
@@ -279,47 +261,6 @@ def test_the_output_of_a_step_inside_overrides_what_was_set_before_it(trail: Tra
 
     assert run(None, layered).value == ["made", "made"]
     assert run(trail, layered, id="r").value == ["made", "made"]
-
-
-def test_what_is_set_in_parallel_lanes_is_seen_when_they_are_joined(trail: Trail) -> None:
-    @workflow
-    async def parallel() -> list[Any]:
-        async def branch(name: str) -> Any:
-            await act_later(name)
-            current().state[name] = f"set by {name}"
-            await act_later(f"{name} 2")
-            return current().state[name]
-
-        found = list(await asyncio.gather(branch("a"), branch("b")))
-        found.append({name: current().state.get(name) for name in ("a", "b")})
-        await act_later("end")
-        return found
-
-    expected = ["set by a", "set by b", {"a": "set by a", "b": "set by b"}]
-    assert run(trail, parallel, id="whole").value == expected
-    calls.crash = {"end"}
-    crashed(trail, parallel, id="r")
-    assert run(trail, parallel, id="r").value == expected
-    assert trail.state("r")["a"] == "set by a"
-
-
-def test_threads_read_their_own_point_of_the_state(trail: Trail) -> None:
-    """Many lanes read at once; each sees at least what it wrote itself, and never a torn state."""
-
-    @workflow
-    def parallel() -> int:
-        def branch(number: int) -> int:
-            good = 0
-            for turn in range(10):
-                act(f"{number}.{turn}")
-                current().state[f"lane {number}"] = turn
-                good += current().state[f"lane {number}"] == turn
-            return good
-
-        with ThreadPoolExecutor(4) as pool:
-            return sum(pool.map(branch, range(4)))
-
-    assert run(trail, parallel, id="r").value == 40
 
 
 def test_what_is_set_is_what_was_set_then(trail: Trail) -> None:

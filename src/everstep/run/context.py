@@ -114,6 +114,8 @@ class State(MutableMapping[str, Any]):
         if pen is None:
             values = dict(run.state)
         else:
+            if _reads_more(lane):
+                _record(lane, "state", _READ, kind=Kind.SAVE)
             known, seen = run.known_state, lane.seen  # other threads ask for other points
             if known[0] != seen:
                 pen.flush()
@@ -128,6 +130,20 @@ class State(MutableMapping[str, Any]):
         for ops in reversed(scopes):
             values.update(ops)
         return values
+
+
+_READ = {"read": True}
+
+
+def _reads_more(lane: Lane) -> bool:
+    """Whether the state is now read with what ended threads have done. That is recorded: when they ended is chance."""
+    run, track = lane.run, lane.track
+    if run.stopping is not None or lane.stopped or lane.busy is not None or lane.unordered or run.trail is None:
+        return False
+    if track is None or lane.position >= len(track.steps):
+        return lane.joined > lane.seen
+    known = track.steps[lane.position]
+    return known.name == "state" and known.digest == Inputs(run.trail.gate, "state", _READ).digest
 
 
 def _record(lane: Lane, name: str, values: dict[str, Any], **detail: Any) -> None:

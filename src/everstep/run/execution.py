@@ -28,7 +28,7 @@ from everstep.model import Kind, Status
 from everstep.run import faults
 from everstep.run.arguments import Inputs
 from everstep.run.asked import Ask
-from everstep.run.lanes import CURRENT, OUTSIDE, Lane, Scope
+from everstep.run.lanes import CURRENT, OUTSIDE, Closing, Lane, Scope
 from everstep.run.pen import Pen, Waiter
 from everstep.run.placing import Places
 from everstep.run.stopping import Stoppable
@@ -84,7 +84,7 @@ class Execution(Stoppable):
         self.known_state: tuple[int, dict[str, Any]] = (-2, {})  # as it was read last, and after which row
         self.events = trail.events if trail is not None else None
         self._places = Places(journal)
-        self.closing: list[tuple[Lane, Callable[[], None]]] = []  # streams that the code has let go of
+        self.closing = Closing()
         self._ended: list[Lane] = []  # lanes whose end goes with the next row
         self._count = 0
 
@@ -94,7 +94,7 @@ class Execution(Stoppable):
         """The next step of a lane, with what the record has of it. Raises DivergenceError."""
         if self.stopping is not None or lane.stopped or self.overdue or self.closing:
             self._check_stopped(lane, name)
-            self.close_streams(lane)
+            self.closing.close(lane)
         if lane.unordered:
             with self.lock:
                 return self._ask_unordered(lane, name, inputs)
@@ -117,20 +117,6 @@ class Execution(Stoppable):
             if misplaced is not None:
                 raise self.diverged(misplaced)
         return ask
-
-    def close_streams(self, where: Lane | Scope | None = None) -> None:
-        """Close the streams that the code of a lane, a step or the whole run has let go of.
-
-        Not at once: it may have been the garbage collector's doing, which runs in the middle of anything.
-        """
-        for each in self.closing.copy():
-            lane, close = each
-            if where in {None, lane, lane.scope}:
-                try:
-                    self.closing.remove(each)
-                except ValueError:  # another thread was quicker
-                    continue
-                close()
 
     def _ask_unordered(self, lane: Lane, name: str, inputs: Inputs | None) -> Ask:
         digest = b"" if inputs is None else inputs.digest
@@ -350,7 +336,9 @@ class Execution(Stoppable):
             self.turnstile.lanes -= task
             if self.closed or self.stopping is not None or lane.up is None:
                 return
-            lane.up.seen = max(lane.up.seen, lane.seen)
+            if task:
+                lane.up.seen = max(lane.up.seen, lane.seen)
+            lane.up.joined = max(lane.up.joined, lane.joined, lane.seen)
             if not whole or lane.position == 0:
                 return
             if lane.track is not None:

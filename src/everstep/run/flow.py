@@ -179,7 +179,7 @@ def completed(
     if scope.refused:  # its code went on without a step that it needs
         raise RunStoppedError(run.run_id, step.name, run.stopping or "waits for an answer")
     if run.closing:
-        run.close_streams(scope)
+        run.closing.close(scope)
     if ask.inputs is not None and not ask.inputs.fixed and run.trail is not None:
         changed = ask.inputs.changed(run.trail.gate)
         if changed is not None:
@@ -227,7 +227,7 @@ def failed(
     if isinstance(error, StepTimeoutError):
         run.give_up(scope)  # what is left of it goes on in a thread that cannot be ended
     elif run.closing:
-        run.close_streams(scope)
+        run.closing.close(scope)
     seq, waiter = run.put(
         ask, loop, whole=scope.id is None, kind=kind, status=Status.FAILED, error=error, duration_ms=duration,
         output=chunks, child_run_id=scope.child,

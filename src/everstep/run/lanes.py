@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -91,8 +91,8 @@ class Lane:
     """A sequence of steps: no two of them are at work at the same time."""
 
     __slots__ = (
-        "__weakref__", "busy", "names", "path", "plain", "position", "run", "scope", "seen", "spawned", "stopped",
-        "track", "unordered", "up",
+        "__weakref__", "busy", "joined", "names", "path", "plain", "position", "run", "scope", "seen", "spawned",
+        "stopped", "track", "unordered", "up",
     )  # fmt: skip
 
     def __init__(self, run: Execution, scope: Scope, path: str, up: Lane | None) -> None:
@@ -105,6 +105,7 @@ class Lane:
         self.spawned: dict[str, int] = {}
         self.busy: str | None = None  # the step at work
         self.seen: int = -1 if up is None else up.seen  # the newest row that its code may know of
+        self.joined = -1  # the newest row of threads that have ended: when they did is chance
         self.track: Track | None = None if scope.start else run.journal.track(scope.id, path)
         self.unordered = False
         self.plain = False  # its code cannot await
@@ -153,6 +154,34 @@ class Lane:
                 return False
             lane = lane.up
         return False
+
+
+class Closing:
+    """The streams that the code has let go of. True while there are some.
+
+    They are not closed at once: it may have been the garbage collector's doing, which runs in the middle of anything.
+    """
+
+    def __init__(self) -> None:
+        self._streams: list[tuple[Lane, Callable[[], None]]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._streams)
+
+    def add(self, lane: Lane, close: Callable[[], None]) -> None:
+        """Have a stream of this lane closed with its next step, or at the end of the step around."""
+        self._streams.append((lane, close))
+
+    def close(self, where: Lane | Scope | None = None) -> None:
+        """Close those of a lane, of a step or of the whole run."""
+        for each in self._streams.copy():
+            lane, close = each
+            if where in {None, lane, lane.scope}:
+                try:
+                    self._streams.remove(each)
+                except ValueError:  # another thread was quicker
+                    continue
+                close()
 
 
 def here() -> Lane | None:

@@ -237,7 +237,7 @@ class Life:
             raise run.divergence from (None if error is run.divergence else error)
         if run.interrupted is not None:  # whatever the code made of it
             raise run.interrupted
-        run.close_streams(run.root.scope)
+        run.closing.close(run.root.scope)
         failure = None if run.pen is None else run.pen.failure
         if failure is not None:
             raise failure from (None if error is failure else error)
@@ -306,7 +306,7 @@ class Life:
         with run.keeping:  # nobody renews what is given up below
             run.closed = True
         run.stopping = run.stopping or "was interrupted"
-        run.close_streams()
+        run.closing.close()
         heart.end(run)
         if pen is None:
             return

@@ -75,7 +75,7 @@ class _Open:
     def let_go(self, close: Callable[[], None]) -> None:
         """Close it with the next step, or at the end; at once where no step is taken any more."""
         if self.run.stopping is None:
-            self.run.closing.append((self.ask.lane, close))
+            self.run.closing.add(self.ask.lane, close)
         else:
             close()
 
