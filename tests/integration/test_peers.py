@@ -12,6 +12,7 @@ import pytest
 
 import everstep
 from everstep import Kind, Runner, Secret, Status, Trail, current, pause, step, workflow
+from everstep.codec import chain, frame
 from everstep.errors import (
     ChangedClassError,
     DivergenceError,
@@ -334,10 +335,12 @@ def test_pydantic_secret_in_state(tmp_path: Path) -> None:
 
     with everstep.open(tmp_path / "trail.db") as trail:
         Runner(trail).run(using, id="r")
-        stored = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
-        assert b"no access" in stored or trail.verify().ok
-        for secret in (b"planted-in-state", b"planted-in-model", b"planted-in-argument", b"planted-in-error"):
-            assert secret not in stored
+        # Rows are stored compressed: what they say is looked for in what they unpack to, and in the files as they are.
+        bodies = [frame.unpack(row._entry.data[chain.KEY_SIZE :]) + row._entry.meta for row in trail.steps("r")]
+        stored = b"".join([*bodies, *(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())])
+    assert b"no access" in stored
+    for secret in (b"planted-in-state", b"planted-in-model", b"planted-in-argument", b"planted-in-error"):
+        assert secret not in stored
 
 
 def test_unserialisable_value(trail: Trail) -> None:
