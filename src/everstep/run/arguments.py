@@ -21,7 +21,7 @@ from everstep.codec.values import view
 from everstep.errors import UnstorableError
 from everstep.policy.redaction import Gate
 
-_IMMUTABLE = frozenset((str, int, float, bool, type(None), bytes, complex))
+IMMUTABLE = frozenset((str, int, float, bool, type(None), bytes, complex))
 _NAMED = (
     FunctionType, BuiltinFunctionType, MethodType, MethodWrapperType, MethodDescriptorType, WrapperDescriptorType, type
 )  # fmt: skip
@@ -101,7 +101,7 @@ class Inputs:
     def __init__(self, gate: Gate, step: str, values: dict[str, Any]) -> None:
         self.fixed = True  # nothing in them can change
         for value in values.values():
-            if type(value) not in _IMMUTABLE:
+            if type(value) not in IMMUTABLE:
                 self.fixed = False
                 break
         self.values = values

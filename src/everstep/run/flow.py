@@ -76,7 +76,7 @@ def step_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.A
             yield from _unknown(run, ask, step)
     try:
         return (yield from _attempts(run, ask, step, loop))
-    except BaseException as error:
+    except BaseException as error:  # those that are no Exception end no step, and are noted
         if not isinstance(error, Exception):
             broken_off(run, ask, error, loop)
         raise
@@ -114,7 +114,7 @@ def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEve
             elif waiter is not None:
                 yield WAIT, waiter
             return value  # noqa: TRY300 - what comes after it is about failures
-        except BaseException as error:
+        except BaseException as error:  # what it means is decided below
             duration = run.leave(ask) if duration is None else duration
             if not is_outcome(run, error, inner):
                 not_an_outcome(run, ask, error)

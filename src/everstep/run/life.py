@@ -127,7 +127,7 @@ class Life:
         try:
             # Whether it was there is seen by its epoch: another process may have begun it since it was looked for.
             self._take_up(trail, Pen(scribe, self.durability), known=scribe.claim.epoch > 1)
-        except BaseException:
+        except BaseException:  # an interrupt too: nobody else would give the run up
             heart.give_up(scribe)
             raise
         self._live()

@@ -37,17 +37,16 @@ class Pen:
 
     def draft(self, name: str, **detail: Any) -> Entry:
         """Draft a row; `send` writes it. Raises, with nothing drafted, if a value does not fit."""
-        if self.failure is not None:
-            raise self.failure
-        append = self.scribe.row(name, **detail)
-        self._drafted.append(append)
-        return append.entries[0]
+        return self._draft(self.scribe.row, name, **detail)
 
     def draft_outcome(self, name: str, ops: list[Any], **detail: Any) -> Entry:
         """`draft`, for a step that completed."""
+        return self._draft(self.scribe.outcome, name, ops, **detail)
+
+    def _draft(self, row: Callable[..., Append], *args: Any, **detail: Any) -> Entry:
         if self.failure is not None:
             raise self.failure
-        append = self.scribe.outcome(name, ops, **detail)
+        append = row(*args, **detail)
         self._drafted.append(append)
         return append.entries[0]
 
@@ -93,7 +92,7 @@ class Pen:
     def _wait(self, append: Append, wait: Callable[[], bool]) -> None:
         try:
             kept = wait()
-        except Exception as error:
+        except Exception as error:  # whatever it is, no further row fits
             self._settle(append, error, kept=False)
             raise
         self._settle(append, None, kept)

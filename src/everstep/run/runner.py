@@ -184,11 +184,7 @@ def _terminable_task(run: Execution, loop: asyncio.AbstractEventLoop) -> Iterato
         run.interrupt(given_up)
         task.cancel()
 
-    try:
-        loop.add_signal_handler(signal.SIGTERM, leave)
-    except NotImplementedError:  # on Windows
-        yield
-        return
+    loop.add_signal_handler(signal.SIGTERM, leave)
     try:
         yield
     except asyncio.CancelledError:

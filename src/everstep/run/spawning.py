@@ -246,7 +246,7 @@ def _start_in_lane(self: threading.Thread) -> None:
         lane.run.lane_began(lane, None)
     try:
         _start(self)
-    except BaseException:
+    except BaseException:  # it never began, so it will not end
         if awaited:
             lane.run.lane_ended(lane, whole=False, task=False)
         raise

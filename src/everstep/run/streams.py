@@ -20,6 +20,7 @@ from everstep.errors import DivergenceError, RunStoppedError
 from everstep.journal.track import CUT, flags_of
 from everstep.model import Kind
 from everstep.run import flow
+from everstep.run.arguments import IMMUTABLE
 from everstep.run.asked import Ask
 from everstep.run.driving import known_loop
 from everstep.run.lanes import CURRENT, Lane, here
@@ -27,8 +28,6 @@ from everstep.run.restoring import restored
 
 if TYPE_CHECKING:
     from everstep.run.steps import Step
-
-_IMMUTABLE = (str, int, float, bool, bytes, type(None))
 
 
 class _Open:
@@ -101,7 +100,7 @@ class _Open:
 
     def keep(self, chunk: Any) -> None:
         """Remember a chunk as it is now."""
-        self.chunks.append(chunk if isinstance(chunk, _IMMUTABLE) else copy.deepcopy(chunk))
+        self.chunks.append(chunk if type(chunk) in IMMUTABLE else copy.deepcopy(chunk))
 
     def end(self, error: BaseException | None, *, early: bool = False) -> Any:
         """Record the outcome. What to wait for; None where there is nothing to record."""
@@ -174,7 +173,7 @@ def stream(lane: Lane, step: Step[..., Any], args: Any, kwargs: Any) -> Iterator
     except GeneratorExit:
         opened.let_go(partial(_close, opened, inner, source))
         raise
-    except BaseException as error:
+    except BaseException as error:  # a cancellation, and an exit, are noted too
         _settle(opened, opened.end(error), error)
         raise
     _settle(opened, opened.end(None), None)
@@ -237,7 +236,7 @@ async def stream_awaited(lane: Lane, step: Step[..., Any], args: Any, kwargs: An
             await source.aclose()
         await _settle_awaited(opened, opened.end(None, early=True), None)
         raise
-    except BaseException as error:
+    except BaseException as error:  # a cancellation, and an exit, are noted too
         await _settle_awaited(opened, opened.end(error), error)
         raise
     await _settle_awaited(opened, opened.end(None), None)

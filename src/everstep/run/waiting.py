@@ -163,7 +163,7 @@ def _sleep_flow(lane: Lane, seconds: float, loop: asyncio.AbstractEventLoop | No
             yield WAIT, waiter
     try:
         yield SLEEP, left
-    except BaseException as error:
+    except BaseException as error:  # those that are no Exception end no step, and are noted
         if not isinstance(error, Exception):
             broken_off(run, ask, error, loop)
         raise

@@ -158,7 +158,7 @@ class GroupCommit:
         batch = [job for job in flight if not job.done]
         try:
             self._commit(batch)
-        except Exception as error:
+        except Exception as error:  # anything, for the reason below
             # What failed the transaction failed all who shared it. But for what a signal handler raised, which comes to
             # the main thread alone: that is an interrupt, and none of theirs.
             if not isinstance(error, _FAILURES) and threading.current_thread() is threading.main_thread():

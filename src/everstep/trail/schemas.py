@@ -134,7 +134,7 @@ def _model(kind: Any, path: str, definitions: dict[str, Any]) -> dict[str, Any]:
         made: dict[str, Any] = plain(kind.model_json_schema(), path)
     except NotPlainError:
         raise
-    except Exception as error:
+    except Exception as error:  # it is the model's own code that makes it
         raise NotPlainError(path, f"a model without a JSON schema ({type(error).__name__})", _OTHERWISE) from error
     for name, definition in made.pop("$defs", {}).items():
         if definitions.setdefault(name, definition) != definition:
@@ -147,7 +147,7 @@ def _dataclass(kind: Any, path: str, definitions: dict[str, Any], inside: tuple[
         raise NotPlainError(path, f"a {kind.__name__}, which holds itself", _OTHERWISE)
     try:
         hints = get_type_hints(kind)
-    except Exception as error:
+    except Exception as error:  # a hint is evaluated, and may raise anything
         raise NotPlainError(path, f"a {kind.__name__}, whose fields name unknown types", _OTHERWISE) from error
     fields = [field for field in dataclasses.fields(kind) if field.init]
     needed = [
