@@ -14,7 +14,7 @@ def always_replay() -> Iterator[None]:
 
     What was recorded is served, so no step is executed twice. Code that asks for other steps the second time, because
     it looks at the clock, at random numbers or at anything else that is not a step, raises a DivergenceError. A run
-    without a trail gets one in memory.
+    without a trail gets one in memory. Async child workflows that are awaited together can be recorded twice in here.
     """
     before, always.replays = always.replays, True
     try:
