@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from everstep import AsyncRunner, Kind, Runner, RunResult, StepRecord, Trail, step
@@ -78,6 +79,38 @@ def act(what: Any) -> Any:
 async def act_later(what: Any) -> Any:
     await asyncio.sleep(0)
     return calls(what)
+
+
+@dataclass
+class Agent:
+    name: str
+    memory: list[str] = field(default_factory=list)
+
+    @step
+    def ask(self, question: str) -> str:
+        calls((self.name, question))
+        return f"{self.name}: {question}"
+
+    @step
+    def remember(self, what: str) -> int:
+        self.memory.append(what)
+        return len(self.memory)
+
+    @step
+    async def ask_later(self, question: str) -> str:
+        return f"{self.name}: {question}"
+
+    @classmethod
+    @step
+    def describe(cls, what: str) -> str:
+        calls((cls.__name__, what))
+        return f"{cls.__name__} {what}"
+
+    @staticmethod
+    @step
+    def free(what: str) -> str:
+        calls(("free", what))
+        return what
 
 
 def twice(trail: Trail, flow: Any, *args: Any) -> Any:

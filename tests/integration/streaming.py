@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from everstep import Kind, StepRecord, Trail, step
-from tests.integration.running import calls, rows
+from everstep import Kind, StepRecord, Trail, step, workflow
+from tests.integration.running import act, act_later, calls, rows
 
 
 @step
@@ -25,6 +25,26 @@ async def tokens_later(count: int) -> AsyncIterator[str]:
         await asyncio.sleep(0)
         calls(f"made {number}")
         yield f"token {number}"
+
+
+@workflow
+def reading(count: int) -> list[str]:
+    found = []
+    for chunk in tokens(count):
+        calls(f"got {chunk}")
+        found.append(chunk)
+    act("afterwards")
+    return found
+
+
+@workflow
+async def reading_later(count: int) -> list[str]:
+    found = []
+    async for chunk in tokens_later(count):
+        calls(f"got {chunk}")
+        found.append(chunk)
+    await act_later("afterwards")
+    return found
 
 
 def streams(trail: Trail, run_id: str = "r", name: str = "tokens") -> list[StepRecord]:

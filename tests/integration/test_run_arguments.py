@@ -7,7 +7,6 @@ import json
 import json.decoder
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 import everstep
 from everstep import Kind, Status, Trail, step, workflow
 from everstep.errors import DivergenceError, JournalError, MutatedArgumentError, UnstorableError
-from tests.integration.running import act, calls, crashed, rows, run, twice
+from tests.integration.running import Agent, act, calls, crashed, rows, run, twice
 
 
 @pytest.fixture(autouse=True)
@@ -28,38 +27,6 @@ def fresh() -> None:
 def trail(tmp_path: Path) -> Iterator[Trail]:
     with everstep.open(tmp_path / "trail.db") as opened:
         yield opened
-
-
-@dataclass
-class Agent:
-    name: str
-    memory: list[str] = field(default_factory=list)
-
-    @step
-    def ask(self, question: str) -> str:
-        calls((self.name, question))
-        return f"{self.name}: {question}"
-
-    @step
-    def remember(self, what: str) -> int:
-        self.memory.append(what)
-        return len(self.memory)
-
-    @step
-    async def ask_later(self, question: str) -> str:
-        return f"{self.name}: {question}"
-
-    @classmethod
-    @step
-    def describe(cls, what: str) -> str:
-        calls((cls.__name__, what))
-        return f"{cls.__name__} {what}"
-
-    @staticmethod
-    @step
-    def free(what: str) -> str:
-        calls(("free", what))
-        return what
 
 
 who = ["ada"]
@@ -100,7 +67,7 @@ def test_functions_classes_and_partials_are_known_by_their_name(trail: Trail) ->
     ]  # fmt: skip
     inputs = [row.inputs["function"] for row in rows(trail, "r") if row.name == "apply" and row.inputs]
     assert inputs[:3] == [
-        f"{__name__}:helper", "builtins:len", f"{__name__}:Agent"
+        f"{__name__}:helper", "builtins:len", f"{Agent.__module__}:Agent"
     ]  # fmt: skip
 
 

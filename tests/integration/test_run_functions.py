@@ -8,7 +8,6 @@ import inspect
 import threading
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pytest
 import everstep
 from everstep import Kind, Runner, Trail, current, step, workflow
 from everstep.errors import DivergenceError, EscapedStepWarning, JournalError, MutatedArgumentError
-from tests.integration.running import act, act_later, calls, crashed, names, rows, run, twice
+from tests.integration.running import Agent, act, act_later, calls, crashed, names, rows, run, twice
 
 
 @pytest.fixture(autouse=True)
@@ -32,38 +31,6 @@ def trail(tmp_path: Path) -> Iterator[Trail]:
 
 
 # Methods.
-
-
-@dataclass
-class Agent:
-    name: str
-    memory: list[str] = field(default_factory=list)
-
-    @step
-    def ask(self, question: str) -> str:
-        calls((self.name, question))
-        return f"{self.name}: {question}"
-
-    @step
-    def remember(self, what: str) -> int:
-        self.memory.append(what)
-        return len(self.memory)
-
-    @step
-    async def ask_later(self, question: str) -> str:
-        return f"{self.name}: {question}"
-
-    @classmethod
-    @step
-    def describe(cls, what: str) -> str:
-        calls((cls.__name__, what))
-        return f"{cls.__name__} {what}"
-
-    @staticmethod
-    @step
-    def free(what: str) -> str:
-        calls(("free", what))
-        return what
 
 
 class Client:

@@ -13,7 +13,7 @@ import pytest
 import everstep
 from everstep import Kind, Status, Trail, step, workflow
 from tests.integration.running import act, act_later, calls, crashed, names, rows, run
-from tests.integration.streaming import both, streams, tokens, tokens_later
+from tests.integration.streaming import both, reading, reading_later, streams, tokens, tokens_later
 from tests.integration.support import python
 
 
@@ -29,26 +29,6 @@ def trail(tmp_path: Path) -> Iterator[Trail]:
 
 
 # Delivery.
-
-
-@workflow
-def reading(count: int) -> list[str]:
-    found = []
-    for chunk in tokens(count):
-        calls(f"got {chunk}")
-        found.append(chunk)
-    act("afterwards")
-    return found
-
-
-@workflow
-async def reading_later(count: int) -> list[str]:
-    found = []
-    async for chunk in tokens_later(count):
-        calls(f"got {chunk}")
-        found.append(chunk)
-    await act_later("afterwards")
-    return found
 
 
 @both(reading, reading_later)

@@ -16,7 +16,7 @@ import everstep
 from everstep import Kind, Status, Trail, step, workflow
 from everstep.errors import DivergenceError
 from tests.integration.running import act, act_later, calls, crashed, rows, run
-from tests.integration.streaming import as_generator, both, streams, tokens, tokens_later
+from tests.integration.streaming import as_generator, both, reading, reading_later, streams, tokens, tokens_later
 from tests.integration.support import output
 
 
@@ -29,26 +29,6 @@ def fresh() -> None:
 def trail(tmp_path: Path) -> Iterator[Trail]:
     with everstep.open(tmp_path / "trail.db") as opened:
         yield opened
-
-
-@workflow
-def reading(count: int) -> list[str]:
-    found = []
-    for chunk in tokens(count):
-        calls(f"got {chunk}")
-        found.append(chunk)
-    act("afterwards")
-    return found
-
-
-@workflow
-async def reading_later(count: int) -> list[str]:
-    found = []
-    async for chunk in tokens_later(count):
-        calls(f"got {chunk}")
-        found.append(chunk)
-    await act_later("afterwards")
-    return found
 
 
 @workflow

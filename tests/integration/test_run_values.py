@@ -8,7 +8,7 @@ import json
 import json.decoder
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ import everstep
 import everstep.errors
 from everstep import Trail, step, workflow
 from everstep.errors import ChangedClassError, RecordedError
-from tests.integration.running import act, calls, crashed, run, twice
+from tests.integration.running import Agent, act, calls, crashed, run, twice
 from tests.integration.support import output, python
 
 
@@ -33,38 +33,6 @@ def fresh() -> None:
 def trail(tmp_path: Path) -> Iterator[Trail]:
     with everstep.open(tmp_path / "trail.db") as opened:
         yield opened
-
-
-@dataclass
-class Agent:
-    name: str
-    memory: list[str] = field(default_factory=list)
-
-    @step
-    def ask(self, question: str) -> str:
-        calls((self.name, question))
-        return f"{self.name}: {question}"
-
-    @step
-    def remember(self, what: str) -> int:
-        self.memory.append(what)
-        return len(self.memory)
-
-    @step
-    async def ask_later(self, question: str) -> str:
-        return f"{self.name}: {question}"
-
-    @classmethod
-    @step
-    def describe(cls, what: str) -> str:
-        calls((cls.__name__, what))
-        return f"{cls.__name__} {what}"
-
-    @staticmethod
-    @step
-    def free(what: str) -> str:
-        calls(("free", what))
-        return what
 
 
 # Values after a resume.
