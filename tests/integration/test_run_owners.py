@@ -18,7 +18,7 @@ from everstep.errors import OwnedError
 from everstep.run import heart
 from tests.integration.failing import WORLD, act
 from tests.integration.test_run_kills import recorded
-from tests.integration.workloads import go, lines, started, until
+from tests.integration.workloads import go, lines, started, stop, until
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_process_that_wakes_up_after_its_run_was_taken_over_cannot_write(place
     trail, side = place
     zombie = started(kind, trail, "r", side, 0.05, lease=1.0)
     until(side, 4)
-    os.kill(zombie.pid, signal.SIGSTOP)
+    stop(zombie, trail)
     before, known = len(lines(side)), set(recorded(trail, "r"))
     taken_over(kind, trail, side, 20)
     check(trail, side, before, known)
@@ -97,7 +97,7 @@ def test_a_process_that_wakes_up_while_another_works_does_not_disturb_it(place: 
     trail, side = place
     zombie = started("sync", trail, "r", side, 0.05, lease=1.0)
     until(side, 4)
-    os.kill(zombie.pid, signal.SIGSTOP)
+    stop(zombie, trail)
     before, known = len(lines(side)), set(recorded(trail, "r"))
     time.sleep(1.2)
     heir = started("sync", trail, "r", side, 0.05, lease=5.0)
@@ -168,10 +168,10 @@ def test_a_run_is_kept_while_a_step_takes_longer_than_the_lease(trail: Trail) ->
         return long()
 
     results: list[str] = []
-    work = threading.Thread(target=lambda: results.append(Runner(trail, lease=1.5).run(waits, id="r").value))
+    work = threading.Thread(target=lambda: results.append(Runner(trail, lease=2.5).run(waits, id="r").value))
     work.start()
     assert entered.wait(5)
-    end = time.monotonic() + 2.5
+    end = time.monotonic() + 3.5
     while time.monotonic() < end:
         with pytest.raises(OwnedError):
             Runner(trail).run(waits, id="r")

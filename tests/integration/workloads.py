@@ -9,9 +9,11 @@ arguments it is one run.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -229,6 +231,24 @@ def started(kind: str, trail: Path, run_id: str, side: Path, pace: float, lease:
         [sys.executable, "-m", "tests.integration.workloads", *arguments],
         env=environment(), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
+
+
+def stop(process: Any, trail: Path) -> None:
+    """SIGSTOP between two writes: who is stopped within one keeps the trail's lock, and everybody else out."""
+    lock = os.open(f"{trail}-lock", os.O_RDWR)
+    try:
+        while True:
+            os.kill(process.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.kill(process.pid, signal.SIGCONT)
+                time.sleep(0.001)
+            else:
+                return
+    finally:
+        os.close(lock)
 
 
 def lines(side: Path) -> list[str]:
