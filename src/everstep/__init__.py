@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from everstep.codec.registry import register as register
     from everstep.errors import DamageWarning as DamageWarning
     from everstep.errors import EverstepError as EverstepError
+    from everstep.graph.cache import Cache as Cache
+    from everstep.graph.graph import Graph as Graph
+    from everstep.graph.nodes import END as END
+    from everstep.graph.nodes import Decision as Decision
+    from everstep.graph.nodes import gate as gate
+    from everstep.graph.nodes import interrupt as interrupt
+    from everstep.graph.nodes import node as node
+    from everstep.graph.nodes import route as route
     from everstep.model import Checkpoint as Checkpoint
     from everstep.model import CheckpointKind as CheckpointKind
     from everstep.model import Kind as Kind
@@ -55,11 +63,15 @@ _HOMES = {
     "AsyncRecorder": "everstep.trail.recorder",
     "AsyncRunner": "everstep.run.runner",
     "AsyncTrail": "everstep.trail.twin",
+    "Cache": "everstep.graph.cache",
     "Checkpoint": "everstep.model",
     "CheckpointKind": "everstep.model",
     "DamageWarning": "everstep.errors",
+    "Decision": "everstep.graph.nodes",
+    "END": "everstep.graph.nodes",
     "Event": "everstep.trail.events",
     "EverstepError": "everstep.errors",
+    "Graph": "everstep.graph.graph",
     "Kind": "everstep.model",
     "NodeRecord": "everstep.run.log",
     "NodeStats": "everstep.run.log",
@@ -78,9 +90,13 @@ _HOMES = {
     "Trail": "everstep.trail.trail",
     "adopt_loop": "everstep.run.spawning",
     "current": "everstep.run.context",
+    "gate": "everstep.graph.nodes",
+    "interrupt": "everstep.graph.nodes",
+    "node": "everstep.graph.nodes",
     "open": "everstep.trail.trail",
     "pause": "everstep.run.waiting",
     "register": "everstep.codec.registry",
+    "route": "everstep.graph.nodes",
     "sleep": "everstep.run.waiting",
     "step": "everstep.run.steps",
     "submit": "everstep.run.spawning",

@@ -41,6 +41,10 @@ EverstepError
 │   ├── UnknownOutcomeError       an external effect was begun, and nobody knows how it ended
 │   ├── RunStoppedError           the run is being stopped: no further step is taken
 │   └── RecordedError             stands for a recorded exception whose class is not known here
+├── GraphError                  a graph cannot be built, or cannot go on
+│   ├── GraphInputError           it is given values that it does not take, or not those it needs
+│   ├── GraphChangedError         the run was begun with a graph of another structure
+│   └── LoopLimitError            it took more supersteps than it may
 ├── StepTimeoutError            a step took longer than it may (a TimeoutError too)
 ├── RunCancelledError           the run was cancelled
 ├── PauseExpiredError           nobody answered in time
@@ -495,6 +499,42 @@ class RecordedError(JournalError):
     def __init__(self, type: str, message: str) -> None:  # noqa: A002 - the recorded error's field
         self.type, self.message = type, message
         super().__init__(message)
+
+
+class GraphError(EverstepError):
+    """A graph cannot be built like this, or a node did what its graph cannot go on with."""
+
+    def __init__(self, where: str, what: str, way_out: str) -> None:
+        self.where, self.what = where, what
+        super().__init__(f"{where} {what}. {way_out}")
+
+
+class GraphInputError(GraphError):
+    """A graph is given values that it does not take, or not those it needs."""
+
+
+class GraphChangedError(GraphError):
+    """The run was begun with a graph of another structure."""
+
+    def __init__(self, run_id: str, graph: str, changes: list[str]) -> None:
+        self.run_id, self.changes = run_id, changes
+        super().__init__(
+            f"run {run_id!r}",
+            f"was begun with another structure of graph {graph!r}: {'; '.join(changes)}",
+            "Go on with the graph as it was, or fork the run to use this one.",
+        )
+
+
+class LoopLimitError(GraphError):
+    """A graph took more supersteps than it may."""
+
+    def __init__(self, graph: str, limit: int, last: str) -> None:
+        self.graph, self.limit = graph, limit
+        super().__init__(
+            f"graph {graph!r}",
+            f"has not ended after {limit:,} supersteps; the last one ran {last}",
+            "If it needs more, build it with a larger max_supersteps= and run it with the same id again.",
+        )
 
 
 class StepTimeoutError(EverstepError, TimeoutError):

@@ -19,17 +19,21 @@ ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "everstep"
 
 # A module may import its own layer and those before it, never those after it.
-LAYERS = ["errors", "model", "codec", "journal", "policy", "store", "trail", "run", "testing", "cli"]
+LAYERS = ["errors", "model", "codec", "journal", "policy", "store", "trail", "run", "graph", "testing", "cli"]
 
 PUBLIC_NAMES: list[str] = [
     "AsyncRecorder",
     "AsyncRunner",
     "AsyncTrail",
+    "Cache",
     "Checkpoint",
     "CheckpointKind",
     "DamageWarning",
+    "Decision",
+    "END",
     "Event",
     "EverstepError",
+    "Graph",
     "Kind",
     "NodeRecord",
     "NodeStats",
@@ -48,9 +52,13 @@ PUBLIC_NAMES: list[str] = [
     "Trail",
     "adopt_loop",
     "current",
+    "gate",
+    "interrupt",
+    "node",
     "open",
     "pause",
     "register",
+    "route",
     "sleep",
     "step",
     "submit",

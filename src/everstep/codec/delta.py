@@ -175,22 +175,22 @@ class Differ:
     __slots__ = ("_next", "_saved")
 
     def __init__(self, state: dict[str, Any] | None = None) -> None:
-        self._saved: dict[str, _Saved] = {}
-        self._next: dict[str, _Saved] = {}
+        self._saved: dict[str, Saved] = {}
+        self._next: dict[str, Saved] = {}
         self.delta(state or {})
         self.advance()
 
     def delta(self, new: dict[str, Any]) -> list[Op]:
         """The operations from the saved state to this one. They hold the caller's values: encode them at once."""
-        saved = self._saved
-        following: dict[str, _Saved] = {}
-        kept = _in_place(saved, new)
-        ops: list[Op] = [[DELETE, key] for key in saved if key not in kept]
+        known = self._saved
+        following: dict[str, Saved] = {}
+        kept = _in_place(known, new)
+        ops: list[Op] = [[DELETE, key] for key in known if key not in kept]
         for key, value in new.items():
             if type(key) is not str:
                 raise StateError(path_text(key), f"a top-level key is a {type(key).__name__}", "Use a str.")
-            before = saved.get(key)
-            following[key] = after = _unchanged_or_longer(before, value) or _encoded(key, value)
+            before = known.get(key)
+            following[key] = after = _unchanged_or_longer(before, value) or saved(key, value)
             if before is None or key not in kept:
                 ops.append([SET, key, value])
             elif after.data != before.data:
@@ -203,7 +203,13 @@ class Differ:
         self._saved = self._next
 
 
-class _Saved(NamedTuple):
+def changed(name: str, before: Saved, value: Any) -> tuple[list[Op], Saved]:
+    """The operations that make `value` of a top-level value as it was saved, and what to save for the next time."""
+    after = _unchanged_or_longer(before, value) or saved(name, value)
+    return ([] if after.data == before.data else _changes([name], before.data, value, after.data)), after
+
+
+class Saved(NamedTuple):
     """A top-level value: the object itself if it is an immutable leaf, its encoding, and whether it is `_is_text`."""
 
     leaf: Any
@@ -211,15 +217,16 @@ class _Saved(NamedTuple):
     text: bool
 
 
-def _encoded(key: str, value: Any) -> _Saved:
+def saved(key: str, value: Any) -> Saved:
+    """What is kept of a value to find out later what changed."""
     try:
-        return _Saved(value if type(value) in (str, bytes) else _MUTABLE, _encode(value), _is_text(value))
+        return Saved(value if type(value) in (str, bytes) else _MUTABLE, comparable(value), _is_text(value))
     except UnstorableError:
-        _encode({key: value})  # fails too, with the key in the path
+        comparable({key: value})  # fails too, with the key in the path
         raise
 
 
-def _unchanged_or_longer(before: _Saved | None, value: Any) -> _Saved | None:
+def _unchanged_or_longer(before: Saved | None, value: Any) -> Saved | None:
     """What to save for a value that did not change or is a list that grew, without a look at each old item.
 
     Only an immutable leaf is unchanged for being the same object; anything else can be changed in place. But where
@@ -237,7 +244,7 @@ def _unchanged_or_longer(before: _Saved | None, value: Any) -> _Saved | None:
     if data == before.data:
         return before
     if type(value) is list and _starts_with(data, before.data) and _is_text(value[_array_head(before.data)[1] :]):
-        return _Saved(_MUTABLE, data, text=True)
+        return Saved(_MUTABLE, data, text=True)
     return None
 
 
@@ -253,7 +260,7 @@ def _is_text(value: Any) -> bool:
     return True
 
 
-def _encode(value: Any) -> bytes:
+def comparable(value: Any) -> bytes:
     """The encoding, for comparison only. Secrets are compared as what they are: the operations are not stored yet."""
     try:
         return encode(value)
@@ -292,7 +299,7 @@ def _changes(path: list[Any], old_data: bytes, new: Any, new_data: bytes, old: A
     else:
         return whole
     # Three bytes: the operation's own head and code.
-    return ops if len(_encode(ops)) < len(_encode(at)) + 3 + len(new_data) else whole
+    return ops if len(comparable(ops)) < len(comparable(at)) + 3 + len(new_data) else whole
 
 
 def _can_enter(old: dict[Any, Any], new: dict[Any, Any]) -> bool:
@@ -324,11 +331,11 @@ def _list_changes(path: list[Any], at: Path, old: list[Any], new: list[Any]) -> 
     ops: list[Op] = []
     for index, value in enumerate(inner, front):
         ops += _item_changes([*path, index], old[index], value)
-    return ops if len(_encode(ops)) < len(_encode(splice)) else splice
+    return ops if len(comparable(ops)) < len(comparable(splice)) else splice
 
 
 def _item_changes(path: list[Any], old: Any, new: Any) -> list[Op]:
-    old_data, new_data = _encode(old), _encode(new)
+    old_data, new_data = comparable(old), comparable(new)
     return [] if old_data == new_data else _changes(path, old_data, new, new_data, old)
 
 
@@ -337,7 +344,7 @@ def _same_front(old: list[Any], new: list[Any], limit: int) -> int:
     same = 0
     while same < limit:
         middle = (same + limit + 1) // 2
-        if _encode(old[same:middle]) == _encode(new[same:middle]):
+        if comparable(old[same:middle]) == comparable(new[same:middle]):
             same = middle
         else:
             limit = middle - 1

@@ -29,6 +29,7 @@ _START, _END, _STEP, _COMPOSITE, _LANE_END, _INTENT, _ATTEMPT, _CANCELLED, _PAUS
     )
 )  # fmt: skip
 _FAILED = STATUS_NUMBER[Status.FAILED]
+_REOPENING = {_FAILED, STATUS_NUMBER[Status.PARTIAL]}
 
 
 class Journal:
@@ -37,6 +38,7 @@ class Journal:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.scopes: dict[int | None, dict[str, Track]] = {}
         self.pauses: dict[int, Recorded] = {}
+        self.reopened = False  # the run had ended, and was taken up again
         self._end: Entry | None = None  # of the run; what follows it takes the run up again
         self._by_id: dict[int, Recorded] = {}
         self._failed: dict[int, tuple[int | None, Track, Recorded]] = {}  # by the seq of the outcome
@@ -139,7 +141,8 @@ class Journal:
             self._take_up(end)
 
     def _take_up(self, end: Entry) -> None:
-        if end.status != _FAILED:
+        self.reopened = True
+        if end.status not in _REOPENING:
             return
         chain, first = _about(end, CHAIN) or [], None
         while chain:

@@ -74,7 +74,7 @@ class Track:
 def unasked(track: Track, asked: int) -> DivergenceError | None:
     """What a lane recorded and its code did not ask for, now that it has ended."""
     if track.spare is not None:
-        rest = [step for steps in track.spare.values() for step in steps]
+        rest = [step for steps in track.spare.values() for step in steps if not (step.loose or step.late)]
         step = min(rest, key=lambda step: step.seq, default=None)
     elif asked < len(track.steps):
         step = track.steps[asked] if not (track.steps[asked].loose or track.steps[asked].late) else None

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 from everstep.codec.chain import Entry
 from everstep.journal.track import Recorded
 from everstep.run.arguments import Inputs
 from everstep.run.lanes import Lane, Scope
+
+
+class Calls(Protocol):
+    """What a graph knows of a step that is the call of one of its nodes, and a run does not."""
+
+    def about(self) -> dict[str, Any]:
+        """What every row of it says beside the usual."""
+
+    def outcome(self, value: Any) -> tuple[list[Any], Any, dict[str, Any]]:
+        """The operations for what the node gave, the output to store, and what the row says beside the usual."""
+
+    def restore(self, entry: Entry) -> None:
+        """Take what the row of its outcome says."""
+
+    def logged(self) -> tuple[Any, ...]:
+        """What the run log says of it: superstep, cached, decision."""
 
 
 class Ask:
@@ -13,6 +31,7 @@ class Ask:
 
     __slots__ = (
         "began",
+        "call",
         "entry",
         "index",
         "inputs",
@@ -34,6 +53,7 @@ class Ask:
         self.began = 0.0
         self.scope: Scope | None = None  # of the attempt at work
         self.entry: Entry | None = None  # its newest row
+        self.call: Calls | None = None  # of a graph's node
 
     @property
     def digest(self) -> bytes | None:

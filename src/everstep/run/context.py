@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 from everstep.codec.values import decode, encode
-from everstep.errors import JournalError, RunCancelledError
+from everstep.errors import JournalError, RunCancelledError, StateError
 from everstep.model import CheckpointKind, Kind
 from everstep.run.arguments import Inputs
 from everstep.run.asked import Ask
@@ -88,6 +88,10 @@ class State(MutableMapping[str, Any]):
         lane = self._lane
         if not isinstance(name, str):
             raise TypeError(f"{name!r:.60} is no name: what the state holds is known by texts")
+        if lane.run.is_graph:
+            raise StateError(
+                f"state.{name}", "the state of a graph is what its nodes give", "Return it from a node as an output."
+            )
         if lane.scope.place is not None:
             lane.scope.ops[name] = decode(encode(value))  # as it is now, not as it may become
         elif lane.run.pen is None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from everstep.codec import chain, frame, record
 from everstep.codec.delta import APPEND, SET
-from everstep.codec.record import StepRecord
 from everstep.codec.values import encode
 from everstep.errors import (
     ConcurrentStepsError,
@@ -27,27 +26,25 @@ from everstep.journal.track import AT, CHAIN, STEPS, UNKNOWN, Recorded, unasked
 from everstep.model import Kind, Status
 from everstep.run import faults
 from everstep.run.arguments import Inputs
-from everstep.run.asked import Ask
-from everstep.run.lanes import CURRENT, OUTSIDE, Closing, Lane, Scope
+from everstep.run.asked import Ask, Calls
+from everstep.run.lanes import Closing, Lane, Scope
 from everstep.run.pen import Pen, Waiter
 from everstep.run.placing import Places
 from everstep.run.stopping import Stoppable
+from everstep.run.telling import Telling
 from everstep.run.turnstile import Turnstile
 from everstep.store.base import LEASE_SECONDS
 from everstep.trail.compare import changes
-from everstep.trail.events import Event, hide
 from everstep.trail.reading import Reader
 from everstep.trail.trail import Trail
 
 if TYPE_CHECKING:
     from everstep.run.steps import Step
 
-hide(CURRENT, OUTSIDE)  # what a handler of events calls is no step of the run
-
 _TOO_LATE = "has given up the step around it, which took too long"
 
 
-class Execution(Stoppable):
+class Execution(Telling, Stoppable):
     """One run in this process, from its beginning, or from where it was left, to its end."""
 
     def __init__(
@@ -63,7 +60,7 @@ class Execution(Stoppable):
         as_child: Callable[[Any], Any] | None = None,
         restarts: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(None if trail is None else trail.events)
         self.name = name
         self.run_id = run_id
         self.trail = trail
@@ -73,16 +70,19 @@ class Execution(Stoppable):
         self.durability = durability
         self.as_child = as_child  # makes a step of a workflow
         self.restarts = restarts  # the code is gone through anew after every step
+        self.is_graph = False
+        self.goes_on = False  # past a node that fails
+        self.is_partial = False  # some nodes completed, though others failed
+        self.partial_values: Callable[[], dict[str, Any]] | None = None  # what a graph has given so far
+        self.also_failed: list[int] = []  # nodes of a graph that failed beside the one whose error ends the run
         self.divergence: DivergenceError | None = None  # kept: the code may have swallowed the exception
         self.keeping = threading.Lock()  # held while its lease is renewed, and while that ends
         self.reach = faults.Reach()
         self.root = Lane(self, Scope(None, name, 0, 1), "", None)
         self.lock = pen.lock if pen is not None else threading.RLock()
         self.turnstile = Turnstile(journal)
-        self.log: list[tuple[Any, ...]] = []  # what the run log is made of
         self.state: dict[str, Any] = {}  # of a run without a store
         self.known_state: tuple[int, dict[str, Any]] = (-2, {})  # as it was read last, and after which row
-        self.events = trail.events if trail is not None else None
         self._places = Places(journal)
         self.closing = Closing()
         self._ended: list[Lane] = []  # lanes whose end goes with the next row
@@ -126,6 +126,18 @@ class Execution(Stoppable):
         if lane.track is not None:
             ask.recorded = lane.track.take(name, ask.digest)
         return ask
+
+    def ask_call(self, lane: Lane, name: str, index: int, inputs: Any, call: Calls) -> Ask:
+        """The call of a graph's node, known by its name and what it takes, with what the record has of it."""
+        with self.lock:
+            if self.stopping is not None or lane.stopped:
+                self._check_stopped(lane, name)
+            ask = Ask(lane, name, (0, index), inputs)
+            ask.call = call
+            lane.scope.lanes[lane.path] = lane
+            if lane.track is not None:
+                ask.recorded = lane.track.take(name, ask.digest)
+            return ask
 
     def _check_stopped(self, lane: Lane, name: str) -> None:
         late = lane.scope.is_over()
@@ -203,6 +215,8 @@ class Execution(Stoppable):
             about["input_digest"], about["gated_inputs"] = ask.inputs.digest, ask.inputs.data
         if ask.rewritten:
             about["metadata"] = {AT: ask.position}
+        if ask.call is not None:
+            about |= ask.call.about()
         return about
 
     def put(
@@ -246,14 +260,20 @@ class Execution(Stoppable):
         loop: asyncio.AbstractEventLoop | None,
     ) -> Waiter:
         """`put` for a step that completed, by a shorter way, because nearly every row is one. What to wait for."""
-        pen, lane, output = self.pen, ask.lane, step.output
+        pen, lane, output, call = self.pen, ask.lane, step.output, ask.call
         if pen is None:
-            self.keep(output, value, scope, append=step.append)
-            lane.scope.override((output, *scope.ops))
-            self.log.append((ask.name, scope.id, lane.scope, duration, Status.COMPLETED, None))
+            if call is not None:
+                call.outcome(value)
+            else:
+                self.keep(output, value, scope, append=step.append)
+                lane.scope.override((output, *scope.ops))
+            self.note(ask, scope.id or 0, duration, Status.COMPLETED, None, scope.child)
             return None
         ops: list[Any] = [[SET, name, given] for name, given in scope.ops.items()] if scope.ops else []
-        if output is not None:
+        extra = None
+        if call is not None:
+            ops, value, extra = call.outcome(value)
+        elif output is not None and not self.is_graph:  # the state of a graph is what its nodes give
             ops.append([APPEND if step.append else SET, output])
         inputs = ask.inputs
         with self.lock:
@@ -270,11 +290,13 @@ class Execution(Stoppable):
                 ask.name, ops, place=(scope.id, parent, lane.path or None, ask.index or None), attempt=scope.attempt,
                 flags=flags, digest=None if inputs is None else inputs.digest, child=scope.child,
                 inputs=inputs.data if whole and inputs is not None else None, output=value, duration_ms=duration,
+                extra=extra,
             )  # fmt: skip
             self._see(lane, entry.seq)
             if outer.place is not None:
                 outer.override((output, *scope.ops))
-            self.log.append((ask.name, scope.id or entry.seq, outer, duration, Status.COMPLETED, None))
+            more = None if call is None and scope.child is None else (call, scope.child)
+            self.log.append((ask.name, scope.id or entry.seq, outer, duration, Status.COMPLETED, None, more))
             return pen.send(loop)
 
     @staticmethod
@@ -368,20 +390,3 @@ class Execution(Stoppable):
             self.state.setdefault(output, []).append(value)
         elif output is not None:
             self.state[output] = value
-
-    # The log.
-
-    def tell(self, name: str, entry: chain.Entry | None = None, error: BaseException | None = None) -> None:
-        """Tell whoever wants to know what happened."""
-        if self.events and self.pen is not None:
-            step = None if entry is None else StepRecord(self.run_id, entry, self.pen.scribe.fetch)
-            said = None if error is None else faults.str_of(error)
-            self.events.emit(Event(name, self.run_id, self.name, step, said))
-
-    def tell_outcome(self, ask: Ask, error: BaseException | None) -> None:
-        """Tell how a step ended."""
-        self.tell("step_completed" if error is None else "step_failed", ask.entry, error)
-
-    def note(self, ask: Ask, span: int, duration: float, status: Status, error: BaseException | None) -> None:
-        """Add a step to the run log."""
-        self.log.append((ask.name, span, ask.lane.scope, duration, status, error))

@@ -57,13 +57,17 @@ def came_of_stopping(error: BaseException) -> bool:
 def step_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.AbstractEventLoop | None) -> Flow:
     """One step, from the request to its outcome."""
     run = lane.run
-    ask = run.ask(lane, step.name, inputs_of(run, step, args, kwargs))
-    recorded = ask.recorded
+    return (yield from ask_flow(run, run.ask(lane, step.name, inputs_of(run, step, args, kwargs)), step, loop))
+
+
+def ask_flow(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEventLoop | None) -> Flow:
+    """A step that was asked for, up to its outcome."""
+    lane, recorded = ask.lane, ask.recorded
     if recorded is not None:
         if recorded.cancelled is not None:
             yield FOREVER, None
         if recorded.outcome is not None and not is_open(recorded):
-            if loop is not None:
+            if loop is not None and ask.call is None:
                 try:
                     yield DELIVER, recorded.outcome.seq
                 except asyncio.CancelledError as error:  # it was not when this was recorded: a failure was set right
@@ -105,7 +109,7 @@ def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEve
             duration = returned = run.leave(ask)
             if ask.recorded is not None and ask.recorded.outcome is not None:  # it was open: its outcome is known
                 run.check_left(inner.scope)
-                if loop is not None:
+                if loop is not None and ask.call is None:
                     yield DELIVER, ask.recorded.outcome.seq
                 return serve(run, ask)
             waiter = completed(run, ask, step, inner, value, duration, loop)
@@ -143,7 +147,7 @@ def settled(
         run.tell_outcome(ask, error)
     if run.restarts:
         yield RESTART, None
-    if loop is not None:
+    if loop is not None and ask.call is None:  # in which order the nodes of a superstep end means nothing
         yield DELIVER, None
 
 
@@ -187,7 +191,7 @@ def completed(
     if scope.lanes or run.divergence is not None:
         run.check_left(scope)
     flags = 0
-    if loop is not None and not partial:
+    if loop is not None and not partial and ask.call is None:
         flags = record.AWAITED
     if step.external:
         flags |= record.EXTERNAL
@@ -236,7 +240,7 @@ def failed(
     )  # fmt: skip
     if kind is Kind.STEP:
         faults.mark(error, ask.lane.scope, seq)
-        run.note(ask, scope.id or seq, duration, Status.FAILED, error)
+        run.note(ask, scope.id or seq, duration, Status.FAILED, error, scope.child)
     return waiter
 
 

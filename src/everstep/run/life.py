@@ -177,6 +177,7 @@ class Life:
             journal = Journal(entries)
             self.resumed = True
             self._paused_at = row.seq if STATUSES[row.status] is Status.PAUSED else None
+            self.workflow.check_structure(run_id, _about(entries[0]))
             self._compare_code(run_id, entries[0])
             pen.scribe.prepare()
         self.run = self._execution(trail, pen, journal)
@@ -198,7 +199,8 @@ class Life:
             self.workflow.name, pen.scribe.claim.run_id, trail=trail, pen=pen, journal=journal, lease=self.lease,
             durability=self.durability, as_child=self.as_child, restarts=always.replays,
         )  # fmt: skip
-        run.reach.add(self.workflow.function)
+        for function in self.workflow.functions():
+            run.reach.add(function)
         run.root.seen = 0
         run.root.up = here()  # of a run that this one is started in: whatever its thread or task knows, this goes first
         return run
@@ -219,11 +221,17 @@ class Life:
     def _restored(self, trail: Trail, known: RunRow) -> RunResult[Any]:
         """The result of a run that has completed."""
         run = Execution(self.workflow.name, known.id, trail=trail, lease=self.lease)
-        run.reach.add(self.workflow.function)
+        for function in self.workflow.functions():
+            run.reach.add(function)
         reader = Reader(trail.store)
-        [end] = reader.entries(known, known.seq, known.seq)
-        body = read_payload(end, reader.fetch, run.reach.decode)
-        value = body[record.OUTPUT] if len(body) > record.OUTPUT else None
+        reader.decode = run.reach.decode
+        value: Any
+        if self.workflow.gives_state:
+            value = reader.state(known.id, known.seq)
+        else:
+            [end] = reader.entries(known, known.seq, known.seq)
+            body = read_payload(end, reader.fetch, reader.decode)
+            value = body[record.OUTPUT] if len(body) > record.OUTPUT else None
         rows = [] if known.base else log_rows(trail, known)
         log = RunLog.of(known.workflow, known.id, 0.0, rows)
         return RunResult(known.id, Status.COMPLETED, log, value, restored=True)
@@ -252,7 +260,7 @@ class Life:
             run.check_left(run.root.scope)
             self._ended(Status.COMPLETED, value, None)
         else:
-            self._ended(Status.FAILED, None, error)
+            self._ended(Status.PARTIAL if run.is_partial else Status.FAILED, None, error)
         try:
             yield self._write_end(loop)
         except UnstorableError as refused:  # what the function returned
@@ -269,11 +277,12 @@ class Life:
 
     def _write_end(self, loop: asyncio.AbstractEventLoop | None) -> Waiter:
         error = self._error
-        found = [] if error is None else faults.chain(error, self.run.root.scope)
+        found = [] if error is None else sorted({*faults.chain(error, self.run.root.scope), *self.run.also_failed})
         with self.run.keeping:
             waiter = self._write(
-                "end", loop, run_status=self._status, kind=Kind.END, status=self._status, output=self._value,
-                error=error, metadata={CHAIN: found} if found else None,
+                "end", loop, run_status=self._status, kind=Kind.END, status=self._status,
+                error=error,
+                output=None if self.workflow.gives_state else self._value, metadata={CHAIN: found} if found else None,
             )  # fmt: skip
             if self.run.pen is not None:  # no row of a task or thread that is left over comes after it
                 self.run.pen.close(self.run.stopping)
@@ -334,14 +343,17 @@ class Life:
         """What came of it. Raises what it failed with, unless errors are to be results too."""
         run, status, error = self.run, self._status, self._error
         total = (time.perf_counter() - self._began) * 1000
-        log = RunLog.of(run.name, run.run_id, total, map(log_row, run.log))
+        log = RunLog.of(run.name, run.run_id, total, (log_row(row, run.child_logs) for row in run.log))
         pauses = tuple(self._pause(*each) for each in run.waiting) if status is Status.PAUSED else ()
         run.tell(f"run_{status}", error=error)
         if error is not None and error_handling != "continue":
             if self.trail is not None and status is Status.FAILED:
                 error.add_note(f"everstep: run {run.run_id!r} failed; run it with this id again to go on there")
             raise error
-        return RunResult(run.run_id, status, log, self._value, error, pauses)
+        value = self._value
+        if value is None and run.partial_values is not None:
+            value = run.partial_values()
+        return RunResult(run.run_id, status, log, value, error, pauses)
 
     def _pause(self, run_id: str, seq: int) -> PauseInfo:
         assert self.trail is not None  # noqa: S101 - only a stored run pauses

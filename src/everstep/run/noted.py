@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from everstep.codec import record
 from everstep.codec.values import view
+from everstep.errors import RunNotFoundError
 from everstep.model import KIND_NUMBER, Kind, Status, StepError
 from everstep.run import faults
+from everstep.run.log import RunLog
 from everstep.run.restoring import failure_of
 from everstep.store.base import RunRow
 from everstep.trail.reading import Reader
@@ -17,12 +20,17 @@ _DONE = {KIND_NUMBER[Kind.STEP], KIND_NUMBER[Kind.ANSWER]}
 _ASKS = {KIND_NUMBER[Kind.PAUSE], KIND_NUMBER[Kind.INTENT]}
 
 
-def log_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A step that was noted, as the log wants it."""
-    name, span, scope, duration, status, error = row
+def log_row(row: tuple[Any, ...], logs: Mapping[str, RunLog]) -> tuple[Any, ...]:
+    """A step that was noted, as the log wants it; `logs` are those of child runs."""
+    name, span, scope, duration, status, error, more = row
     kept = error if error is None or isinstance(error, StepError) else StepError(*_told(error))
     parent = None if scope.id is None else str(scope.id)
-    return name, None, duration, status, str(span), kept, False, None, None, parent
+    if more is None:
+        return name, None, duration, status, str(span), kept, False, None, None, parent
+    call, child = more
+    superstep, cached, decision = (None, False, None) if call is None else call.logged()
+    inner = None if child is None else logs.get(child)
+    return name, superstep, duration, status, str(span), kept, cached, decision, inner, parent
 
 
 def _told(error: BaseException) -> tuple[str, str]:
@@ -37,9 +45,21 @@ def log_rows(trail: Trail, known: RunRow) -> list[tuple[Any, ...]]:
             asked[entry.seq] = entry.name
         elif entry.kind in _DONE:
             meta = view(entry.meta)
-            parent = meta[record.PARENT] if len(meta) > record.PARENT else None
+            meta += [None] * (record.BLOBS + 1 - len(meta))
+            parent, cached = meta[record.PARENT], bool((meta[record.FLAGS] or 0) & record.CACHED)
+            inner = log_of(trail, meta[record.CHILD])
             found.append((
-                asked.get(meta[record.ID], entry.name), None, entry.duration / 1000, Status.RESTORED,
-                str(meta[record.ID]), failure_of(entry), False, None, None, None if parent is None else str(parent),
+                asked.get(meta[record.ID], entry.name), meta[record.SUPERSTEP], entry.duration / 1000, Status.RESTORED,
+                str(meta[record.ID]), failure_of(entry), cached, meta[record.DECISION], inner,
+                None if parent is None else str(parent),
             ))  # fmt: skip
     return found
+
+
+def log_of(trail: Trail, child: str | None) -> RunLog | None:
+    """The log of a child run that had ended before, as far as its rows are left."""
+    try:
+        row = None if child is None else trail.store.run(child)
+    except RunNotFoundError:
+        return None
+    return None if row is None or row.base else RunLog.of(row.workflow, row.id, 0.0, log_rows(trail, row))

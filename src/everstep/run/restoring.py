@@ -30,8 +30,11 @@ def restored(run: Execution, ask: Ask) -> tuple[Any, BaseException | None]:
     assert recorded is not None and entry is not None  # noqa: PT018, S101 - whoever serves has looked
     lane = ask.lane
     lane.seen = max(lane.seen, entry.seq)
-    payload, error = run.payload(entry), None
-    if STATUSES[entry.status] is Status.FAILED:
+    is_failure, call, error = STATUSES[entry.status] is Status.FAILED, ask.call, None
+    payload = run.payload(entry) if is_failure or call is None else []  # a graph reads values when it needs them
+    if call is not None:
+        call.restore(entry)
+    if is_failure:
         error = faults.raised_again(payload[record.ERROR], run.reach)
         faults.mark(error, lane.scope, entry.seq)
     inside = [] if recorded.id is None else sorted(run.journal.inside(recorded.id), key=_ended)
@@ -61,7 +64,7 @@ def _logged(parent: int, step: Recorded) -> tuple[Any, ...]:
     scope, entry = Scope(None, "", 0, 1), step.outcome
     scope.id = parent
     assert entry is not None  # noqa: S101 - only what has an outcome is restored
-    return step.name, step.id or entry.seq, scope, entry.duration / 1000, Status.RESTORED, failure_of(entry)
+    return step.name, step.id or entry.seq, scope, entry.duration / 1000, Status.RESTORED, failure_of(entry), None
 
 
 def failure_of(entry: Entry) -> StepError | None:

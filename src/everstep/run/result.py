@@ -46,12 +46,29 @@ class RunResult(Generic[R]):
         return self.run_id
 
     @property
+    def values(self) -> dict[str, Any]:
+        """What the nodes of a graph gave; in part, if it has not completed."""
+        return self.value if isinstance(self.value, dict) else {}
+
+    def __getitem__(self, name: str) -> Any:
+        """A value of a graph."""
+        try:
+            return self.values[name]
+        except KeyError:
+            known = ", ".join(map(repr, self.values)) or "none"
+            raise KeyError(f"run {self.run_id!r} ({self.status}) gave no {name!r}; its values are {known}") from None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A value of a graph, or the default."""
+        return self.values.get(name, default)
+
+    @property
     def completed(self) -> bool:
         return self.status is Status.COMPLETED
 
     @property
     def failed(self) -> bool:
-        return self.status is Status.FAILED
+        return self.status in {Status.FAILED, Status.PARTIAL}
 
     @property
     def paused(self) -> bool:

@@ -98,6 +98,7 @@ class Runner(_Runs):
 
 def go_through(life: Life, error_handling: ErrorHandling = "raise") -> RunResult[Any]:
     """Run the function of a run that has begun, on this thread."""
+    life.run.goes_on = error_handling == "continue"
     if life.workflow.is_async:
         return asyncio.run(go_through_awaited(life, error_handling))
     try:
@@ -244,6 +245,7 @@ async def _in_a_thread(life: Life, error_handling: ErrorHandling) -> RunResult[A
 
 async def go_through_awaited(life: Life, error_handling: ErrorHandling = "raise") -> RunResult[Any]:
     """Run the function of a run that has begun, on this event loop."""
+    life.run.goes_on = error_handling == "continue"
     loop = asyncio.get_running_loop()
     enter_loop(loop)
     try:

@@ -95,12 +95,13 @@ class Step(Generic[P, R]):
         if lane is None:
             self.escaped()
             return self.function(*args, **kwargs)
-        call = partial(self.function, *args, **kwargs)
         return drive(
-            step_flow(lane, self, args, kwargs, None),
-            lane,
-            call if self.timeout is None else partial(_in_time, self.name, self.timeout, call),
+            step_flow(lane, self, args, kwargs, None), lane, self.timed(partial(self.function, *args, **kwargs))
         )
+
+    def timed(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        """The call, given up when it takes longer than it may."""
+        return call if self.timeout is None else partial(_in_time, self.name, self.timeout, call)
 
     def _awaited(self, args: Any, kwargs: Any) -> Coroutine[Any, Any, Any]:
         coroutine: Any = self._await(args, kwargs)
@@ -113,12 +114,12 @@ class Step(Generic[P, R]):
         if lane is None:
             self.escaped()
             return await function(*args, **kwargs)
-        call = partial(function, *args, **kwargs)
-        return await drive_awaited(
-            step_flow(lane, self, args, kwargs, known_loop(self.name)),
-            lane,
-            call if self.timeout is None else partial(_await_in_time, self.name, self.timeout, call),
-        )
+        call = self.timed_awaited(partial(function, *args, **kwargs))
+        return await drive_awaited(step_flow(lane, self, args, kwargs, known_loop(self.name)), lane, call)
+
+    def timed_awaited(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        """`timed`, for what is awaited."""
+        return call if self.timeout is None else partial(_await_in_time, self.name, self.timeout, call)
 
     def _stream(self, args: Any, kwargs: Any) -> Any:
         lane = here()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, update_wrapper
 from hashlib import blake2b
 from typing import Any, Generic, ParamSpec, TypeVar, overload
@@ -20,6 +20,8 @@ R = TypeVar("R")
 class Workflow(Generic[P, R]):
     """A function whose steps are kept. Called in a run it is a child run; outside of one it is the plain function."""
 
+    gives_state = False  # its result is the state, and need not be stored beside it
+
     def __init__(self, function: Callable[P, R], name: str | None) -> None:
         if not callable(function):
             raise TypeError(f"{function!r:.60} is no function, and only a function can be a workflow")
@@ -27,27 +29,44 @@ class Workflow(Generic[P, R]):
         if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
             raise TypeError(f"{function!r:.60} is a generator: a workflow returns, and a step may be a stream")
         update_wrapper(self, function)
-        self.function = function
         self.name = name or short_name(function)
         self.is_async = inspect.iscoroutinefunction(body)
         self.parameters = Parameters(function, ())
+        self._init_workflow(function)
+
+    def _init_workflow(self, function: Callable[P, R]) -> None:
+        self.function = function
         self._child: Any = None
-        self._code: str | None = None
+        self._code_digest: str | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """What the function gives; in a run, or gave."""
         lane = here()
         if lane is None:
             return self.function(*args, **kwargs)
-        if self._child is None and lane.run.as_child is not None:
-            self._child = lane.run.as_child(self)
-        return self._child(*args, **kwargs)  # type: ignore[no-any-return] # what the function gives
+        return self.as_child(lane.run.as_child)(*args, **kwargs)  # type: ignore[no-any-return] # what the function gives
+
+    def as_child(self, make: Callable[[Any], Any] | None) -> Any:
+        """The step that it is in a run."""
+        if self._child is None and make is not None:
+            self._child = make(self)
+        return self._child
+
+    def functions(self) -> list[Callable[..., Any]]:
+        """The functions whose classes can be found when values are read."""
+        return [self.function]
+
+    def check_structure(self, run_id: str, about: Mapping[str, Any]) -> None:
+        """Raise if a run was begun with something that this cannot go on with: the code of a function may change."""
 
     def fingerprint(self) -> dict[str, Any]:
         """What its results may depend on beside its inputs: its code, and the Python that runs it."""
-        if self._code is None:  # asked once: the file may change while this code stays what it is
-            self._code = _code_of(self.function)
-        return {"code": self._code, "python": ".".join(map(str, sys.version_info[:3]))}
+        if self._code_digest is None:  # asked once: the file may change while this code stays what it is
+            self._code_digest = self._code()
+        return {"code": self._code_digest, "python": ".".join(map(str, sys.version_info[:3]))}
+
+    def _code(self) -> str:
+        return code_of(self.function)
 
     def __everstep_digest__(self) -> str:
         """What stands for it as an argument, like for any function: its name."""
@@ -57,7 +76,8 @@ class Workflow(Generic[P, R]):
         return f"<workflow {self.name!r}>"
 
 
-def _code_of(function: Callable[..., Any]) -> str:
+def code_of(function: Callable[..., Any]) -> str:
+    """A digest of the text of a function."""
     try:
         text = inspect.getsource(function).encode()
     except (OSError, TypeError):  # typed in, or generated

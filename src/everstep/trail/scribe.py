@@ -75,6 +75,7 @@ class Scribe:
         inputs: bytes | None,  # as the gate let them through already
         output: Any,
         duration_ms: float,
+        extra: Mapping[str, Any] | None = None,  # what the row of a graph's node says beside
     ) -> Append:
         """The row of a step that completed: what `row` would give, by a shorter way. Nearly every row is one."""
         self._ready()
@@ -82,7 +83,15 @@ class Scribe:
         claim, duration = self.claim, int(duration_ms * 1000)
         seq, known = claim.seq + 1, place[0]
         meta = [seq if known is None else known, *place[1:], attempt if attempt != 1 else None, flags or None, digest]
-        if child is not None:
+        if extra is not None:
+            said = extra.get
+            meta += [
+                said("superstep"), said("decision"), None, child, said("input_versions"), None, said("node_type"), None,
+                said("metadata"),
+            ]  # fmt: skip
+            if said("cached"):
+                meta[record.FLAGS] = flags | record.CACHED
+        elif child is not None:
             meta += [None, None, None, child]
         stored = self._names.get(name)
         if stored is None:  # a program has few names, and looking one over takes longer than looking it up

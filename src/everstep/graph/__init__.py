@@ -1,0 +1,1 @@
+"""Graphs: nodes that are steps, joined by the names of what they give and take."""

@@ -1,0 +1,127 @@
+"""The call of a node as a step of its run: what its rows say, what it gave, what it was given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from everstep.codec import delta, record
+from everstep.codec.chain import Entry
+from everstep.codec.delta import SET, Saved
+from everstep.codec.values import view
+from everstep.errors import UnstorableError
+from everstep.graph.nodes import Decision
+from everstep.graph.progress import Call
+from everstep.model import STATUSES, Status
+from everstep.run.arguments import IMMUTABLE
+
+if TYPE_CHECKING:
+    from everstep.graph.values import Values
+
+REASON = "reason"  # in the metadata of a decision
+_BOXES = (list, dict)
+
+
+class Taken:
+    """What a node takes. No value is stored for it: their versions tell which they are, and what they were."""
+
+    __slots__ = ("_mutable", "_values", "data", "digest", "fixed")
+
+    def __init__(self, digest: bytes) -> None:
+        self.digest = digest
+        self.data: bytes | None = None
+        self.fixed = True
+        self._values: dict[str, Any] = {}
+        self._mutable: dict[str, bytes] = {}
+
+    def watch(self, given: dict[str, Any], values: Values) -> None:
+        """Remember what could be changed in place, as it is now."""
+        for name, value in given.items():
+            if type(value) not in IMMUTABLE:
+                known = values.encoding(name, value)
+                if known is not None:
+                    self._values[name], self._mutable[name] = value, known
+        self.fixed = not self._mutable
+
+    def changed(self, _: Any) -> str | None:
+        """The name of a value that was changed since, None if all are as they were."""
+        for name, before in self._mutable.items():
+            try:
+                after = delta.comparable(self._values[name])
+            except UnstorableError:
+                return name
+            if after != before:
+                return name
+        return None
+
+
+class NodeCall:
+    """One call of a node, on its way from the request to its outcome."""
+
+    __slots__ = ("cached", "call", "child", "decision", "result", "stored_at", "superstep", "taken", "values")
+
+    def __init__(self, call: Call, values: Values) -> None:
+        self.call = call
+        self.values = values
+        self.taken = Taken(call.digest)
+        self.superstep = 0
+        self.result: dict[str, Any] = {}
+        self.decision: Decision | None = None
+        self.cached = False
+        self.stored_at: int | None = None  # where its values are read, if they are not known
+        self.child: str | None = None
+
+    def about(self) -> dict[str, Any]:
+        """What every row of it says beside the usual."""
+        kind = self.call.node.kind
+        return {
+            "superstep": self.superstep,
+            "input_versions": self.call.versions,
+            "node_type": None if kind == "node" else kind,
+        }
+
+    def outcome(self, value: Any) -> tuple[list[Any], Any, dict[str, Any]]:
+        """The operations for what the node gave, the output to store, and what the row says beside the usual."""
+        node, about = self.call.node, self.about()
+        if node.targets:
+            self.decision = node.choose(value)
+            about["decision"], about["metadata"] = self.decision.target, {REASON: self.decision.reason}
+            return [], None, about | {"cached": self.cached}
+        about["cached"] = self.cached
+        result = self.result = node.by_name(value)
+        ops: list[Any] = []
+        output = None
+        for name, given in result.items():
+            if type(given) in _BOXES and name in self.values.repeated:
+                ops += self.values.changes(name, given)
+            elif len(result) == 1:
+                ops.append([SET, name])
+                output = given
+            else:
+                ops.append([SET, name, given])
+        return ops, output, about
+
+    def restore(self, entry: Entry) -> None:
+        """Take what the row of its outcome says. The values are read when a node needs them."""
+        meta = view(entry.meta)
+        meta += [None] * (record.BLOBS + 1 - len(meta))
+        self.superstep = meta[record.SUPERSTEP] or 0
+        self.cached = bool((meta[record.FLAGS] or 0) & record.CACHED)
+        self.child = meta[record.CHILD]
+        if STATUSES[entry.status] is Status.FAILED:
+            return
+        self.stored_at = entry.seq
+        if self.call.node.targets:
+            reason = (meta[record.METADATA] or {}).get(REASON, "")
+            self.decision = Decision(meta[record.DECISION], reason)
+
+    def logged(self) -> tuple[Any, ...]:
+        """What the run log says of it: superstep, cached, decision."""
+        return self.superstep, self.cached, None if self.decision is None else self.decision.target
+
+
+def saved(name: str, value: Any) -> Saved | None:
+    """What is kept of a value to see later whether it changed; None of one that cannot be encoded."""
+    try:
+        return delta.saved(name, value)
+    except UnstorableError:
+        return None

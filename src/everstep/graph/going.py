@@ -1,0 +1,316 @@
+"""Going through a graph: the same supersteps, by waiting or by awaiting.
+
+A graph is a workflow whose code is this file. Every call of a node is a step of the run, so a run that is taken up
+again goes through the same supersteps: what is on record is served, and the first call without an outcome runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from everstep.codec import record
+from everstep.codec.values import view
+from everstep.errors import LoopLimitError
+from everstep.graph.calls import NodeCall
+from everstep.graph.nested import GraphNode
+from everstep.graph.nodes import Interrupt, Node
+from everstep.graph.progress import Progress
+from everstep.graph.values import Values
+from everstep.model import STATUSES, Status
+from everstep.run import faults
+from everstep.run.asked import Ask
+from everstep.run.driving import drive, drive_awaited, known_loop
+from everstep.run.execution import Execution
+from everstep.run.flow import ask_flow, is_open
+from everstep.run.lanes import CURRENT, OF_TASK, OUTSIDE, Lane, here
+from everstep.run.noted import log_of
+
+if TYPE_CHECKING:
+    from everstep.graph.graph import Graph
+
+PATH = "unordered:@0"  # the lane of all nodes: known by their name and what they take, in whatever order they end
+_THREADS = 32  # plain nodes that run at the same time
+
+
+class Going:
+    """One run of a graph, superstep by superstep."""
+
+    def __init__(self, graph: Graph, inputs: dict[str, Any]) -> None:
+        lane = here()
+        assert lane is not None  # noqa: S101 - a graph's code runs in a run
+        self.graph = graph
+        self.run = run = lane.run
+        run.is_graph = True
+        for node in graph.nodes:
+            run.reach.add(node.function)
+        self.progress = Progress(graph.shape, graph.bound, inputs)
+        newest, self._highest = self._read_record()
+        self.values = Values(run, self.progress, newest)
+        self._number = -1
+        self._errors: list[BaseException] = []
+        run.partial_values = self.results
+
+    def _read_record(self) -> tuple[dict[str, int], int]:
+        """By name, the last row that gave a value; and the highest superstep that was counted."""
+        track = self.run.journal.track(None, PATH)
+        newest: dict[str, int] = {}
+        highest = -1
+        for step in track.steps if track is not None else ():
+            node, outcome = self.graph.shape.nodes.get(step.name), step.outcome
+            if node is None or outcome is None:
+                continue
+            if self.run.journal.reopened:
+                highest = max(highest, _superstep_of(outcome))
+            if STATUSES[outcome.status] is Status.COMPLETED:
+                for name in node.outputs:
+                    newest[name] = max(newest.get(name, 0), outcome.seq)
+        return newest, highest
+
+    def results(self) -> dict[str, Any]:
+        """What the nodes have given so far."""
+        self.values.load()
+        return self.progress.results()
+
+    # A superstep.
+
+    def begin(self) -> list[Ask]:
+        """Ask for the next superstep. Empty when the run is over. Raises what nodes failed with."""
+        if self._errors and not self.run.goes_on:
+            self._fail()
+        calls = [NodeCall(call, self.values) for call in self.progress.next()]
+        if calls and self.progress.superstep > self.graph.max_supersteps:
+            raise LoopLimitError(
+                self.graph.name, self.graph.max_supersteps, ", ".join(call.call.node.name for call in calls)
+            )
+        asks = [self._ask(call) for call in calls]
+        self._count(asks)
+        return asks
+
+    def _ask(self, call: NodeCall) -> Ask:
+        # A lane object for each call, on one path: one that waits for an answer does not hold up the others.
+        lane = Lane(self.run, self.run.root.scope, PATH, None)
+        return self.run.ask_call(lane, call.call.node.name, call.call.index, call.taken, call)
+
+    def _count(self, asks: list[Ask]) -> None:
+        """Number the superstep. What is done again after the run had ended comes after all that was there."""
+        recorded = [_superstep_of(ask.recorded.outcome) for ask in asks if _is_served(ask)]  # type: ignore[union-attr] # it is
+        number = max([self._number + 1, *recorded])
+        if len(recorded) < len(asks):
+            number = max(number, self._highest + 1)
+        self._number = number if asks else self._number
+        for ask in asks:
+            _call_of(ask).superstep = number
+
+    def prepare(self, asks: list[Ask]) -> list[dict[str, Any]]:
+        """What the functions of the nodes are given; of those that are served, nothing is."""
+        given: list[dict[str, Any]] = []
+        for ask in asks:
+            call = _call_of(ask)
+            if _is_served(ask):
+                given.append({})
+                continue
+            self.values.load_for(call.call.node)
+            arguments = self.progress.arguments(call.call)
+            if self.run.pen is not None:
+                names = call.call.node.inputs
+                call.taken.watch({names[param]: value for param, value in arguments.items()}, self.values)
+            given.append(arguments)
+        return given
+
+    def finish(self, asks: list[Ask], errors: list[BaseException | None]) -> None:
+        """Take what the nodes gave. Raises what is no outcome of a node: then the run is being stopped."""
+        for error in errors:
+            if error is not None and not (isinstance(error, Exception) and self._is_failure(error)):
+                raise error
+        for ask, error in zip(asks, errors, strict=True):
+            call = _call_of(ask)
+            if call.child is not None and self.run.trail is not None and call.stored_at is not None:
+                log = log_of(self.run.trail, call.child)
+                if log is not None:
+                    self.run.child_logs[call.child] = log
+            if error is None:
+                self.values.take(call)
+            else:
+                self._errors.append(error)
+
+    def _is_failure(self, error: BaseException) -> bool:
+        return bool(faults.chain(error, self.run.root.scope))
+
+    def end(self) -> dict[str, Any]:
+        """What the run gives. Raises what nodes failed with."""
+        if self._errors:
+            self.run.is_partial = bool(self.progress.given)
+            self._fail()
+        return self.results()
+
+    def _fail(self) -> None:
+        first, *others = self._errors
+        for other in others:
+            self.run.also_failed += faults.chain(other, self.run.root.scope)
+            first.add_note(f"everstep: another node failed too, with {type(other).__name__}: {faults.str_of(other)}")
+        raise first
+
+
+def _is_served(ask: Ask) -> bool:
+    recorded = ask.recorded
+    return recorded is not None and recorded.outcome is not None and not is_open(recorded)
+
+
+def _call_of(ask: Ask) -> NodeCall:
+    assert isinstance(ask.call, NodeCall)  # noqa: S101 - all that is asked for here
+    return ask.call
+
+
+def _superstep_of(outcome: Any) -> int:
+    meta = view(outcome.meta)
+    return (meta[record.SUPERSTEP] if len(meta) > record.SUPERSTEP else None) or 0
+
+
+# By waiting.
+
+
+def go(graph: Graph, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Go through a graph on this thread, and on others where nodes run at the same time."""
+    going = Going(graph, inputs)
+    pool: ThreadPoolExecutor | None = None
+    try:
+        while asks := going.begin():
+            jobs = [partial(_called, going, ask, given) for ask, given in zip(asks, going.prepare(asks), strict=True)]
+            if len(jobs) == 1:
+                going.finish(asks, [jobs[0]()])
+                continue
+            pool = pool or ThreadPoolExecutor(_THREADS, thread_name_prefix="everstep-node")
+            first, *others = jobs
+            started = [_submitted(pool, job) for job in others]
+            going.finish(asks, [first(), *(job.result() for job in started)])
+        return going.end()
+    finally:
+        if pool is not None:
+            pool.shutdown(wait=False)
+
+
+def _called(going: Going, ask: Ask, given: dict[str, Any]) -> BaseException | None:
+    """Call a node in its lane. What it failed with, if it did."""
+    token = CURRENT.set(ask.lane)
+    try:
+        node = _call_of(ask).call.node
+        drive(ask_flow(going.run, ask, node.step, None), ask.lane, _body(going.run, node, given))
+    except BaseException as error:  # noqa: BLE001 - the superstep decides on it, when all of its nodes have ended
+        return error
+    finally:
+        CURRENT.reset(token)
+    return None
+
+
+def _submitted(pool: ThreadPoolExecutor, job: Callable[[], Any]) -> Future[Any]:
+    """Run a job in a thread with this context. It has its lane: none is made for the thread."""
+    context = contextvars.copy_context()
+    return _outside().run(partial(pool.submit, context.run, job))
+
+
+def _outside() -> contextvars.Context:
+    context = contextvars.copy_context()
+    context.run(CURRENT.set, OUTSIDE)
+    return context
+
+
+# By awaiting.
+
+
+async def go_awaited(graph: Graph, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Go through a graph on this event loop. Plain nodes run in threads, so that it never stands still."""
+    going = Going(graph, inputs)
+    while asks := going.begin():
+        ready = all(_is_served(ask) for ask in asks) or not going.run.journal.scopes
+        given = going.prepare(asks) if ready else await _in_thread(partial(going.prepare, asks))
+        jobs = [_awaited(going, ask, arguments) for ask, arguments in zip(asks, given, strict=True)]
+        if len(jobs) == 1:
+            going.finish(asks, [await jobs[0]])
+        else:
+            going.finish(asks, await _together(jobs))
+    return going.end() if not going.run.journal.scopes else await _in_thread(going.end)
+
+
+async def _awaited(going: Going, ask: Ask, given: dict[str, Any]) -> BaseException | None:
+    """Await a node in its lane. What it failed with, if it did."""
+    task, lane = asyncio.current_task(), ask.lane
+    assert task is not None  # noqa: S101 - a coroutine of a task
+    before, token = OF_TASK.get(task), CURRENT.set(lane)
+    OF_TASK[task] = lane
+    node = _call_of(ask).call.node
+    try:
+        flow = ask_flow(going.run, ask, node.step, known_loop(node.name))
+        await drive_awaited(flow, lane, _awaited_body(going.run, node, given))
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the superstep decides on it, when all of its nodes have ended
+        return error
+    finally:
+        CURRENT.reset(token)
+        if before is not None:
+            OF_TASK[task] = before
+    return None
+
+
+async def _together(jobs: list[Coroutine[Any, Any, BaseException | None]]) -> list[BaseException | None]:
+    """Await nodes at the same time. Their lanes are theirs: none is made for the tasks."""
+    loop = asyncio.get_running_loop()
+    plain = contextvars.copy_context()
+    plain.run(CURRENT.set, None)
+    tasks = [_outside().run(partial(loop.create_task, job, context=plain.copy())) for job in jobs]
+    try:
+        await asyncio.wait(tasks)
+    finally:
+        left = [task for task in tasks if not task.done()]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+    return [task.result() for task in tasks]
+
+
+async def _in_thread(function: Callable[[], Any]) -> Any:
+    """Call a function in a thread with this context, without a lane for the thread."""
+    context, loop = contextvars.copy_context(), asyncio.get_running_loop()
+    return await _outside().run(loop.run_in_executor, None, partial(context.run, function))
+
+
+# What is called for a node.
+
+
+def _body(run: Execution, node: Node, given: dict[str, Any]) -> Callable[[], Any]:
+    """The call of a node's function, by waiting."""
+    if isinstance(node, GraphNode):
+        return node.body(node.graph.as_child(run.as_child).function, given)
+    call = partial(node.step.function, **given)
+    if isinstance(node, Interrupt):
+        return lambda: node.ask(call())
+    return node.step.timed(call)
+
+
+def _awaited_body(run: Execution, node: Node, given: dict[str, Any]) -> Callable[[], Any]:
+    """The call of a node's function, to be awaited: in a thread if it is plain and may take its time."""
+    if isinstance(node, GraphNode):
+        child = node.body(node.graph.as_child(run.as_child).function, given)
+        return child if node.is_async else partial(_in_thread, child)
+    call = partial(node.step.function, **given)
+    if isinstance(node, Interrupt):
+
+        async def ask() -> Any:
+            return await node.ask(await call() if node.is_async else call())
+
+        return ask
+    if node.is_async:
+        return node.step.timed_awaited(call)
+    if node.targets:
+
+        async def choose() -> Any:
+            return call()
+
+        return node.step.timed_awaited(choose)
+    return node.step.timed_awaited(partial(_in_thread, call))

@@ -1,0 +1,129 @@
+"""Where a run of a graph stands: which values there are, in which version, and what can run next. No I/O.
+
+A value has version 1 when the run was given it, and one more each time a node produces it. A decision is a value too,
+named after its gate with an underscore. A node runs when all it takes is there, and
+
+- nobody chooses it: if it never ran, or what it took has another version since. What it gives itself does not count.
+- it is chosen: once for each decision that names it. Before the first one it may run once if the decision needs what
+  it gives.
+
+What runs at the same time is a superstep. It sees the values as they were when the superstep began.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ormsgpack
+
+from everstep.graph.nodes import END, Decision, Node
+from everstep.graph.shape import Shape
+
+_UNSEEN: Any = object()
+
+
+class Call:
+    """A node that is to run: how often it did before, and the versions of what it takes."""
+
+    __slots__ = ("digest", "index", "node", "superstep", "versions")
+
+    def __init__(self, node: Node, index: int, versions: dict[str, int]) -> None:
+        self.node = node
+        self.index = index
+        self.versions = versions
+        self.superstep = 0
+        self.digest = ormsgpack.packb(list(versions.values()))  # with the node's name no two calls of a run agree
+
+
+class Progress:
+    """The values of one run and what follows from them."""
+
+    def __init__(self, shape: Shape, bound: dict[str, Any], inputs: dict[str, Any]) -> None:
+        self.shape = shape
+        self.values: dict[str, Any] = {**bound, **inputs}
+        self.versions: dict[str, int] = dict.fromkeys(self.values, 1)
+        self.given: dict[str, None] = {}  # the values that nodes have produced, in this order
+        self.ended = False
+        self.superstep = 0
+        self._taken: dict[str, tuple[int, ...]] = {}  # by node, the versions that it took last
+        self._ran: dict[str, int] = {}
+        self._chosen: dict[str, dict[str, int]] = {}  # by node, the decisions that let it run and were not used yet
+        self._decided: set[str] = set()
+        self._look_at: set[str] = set(shape.nodes)
+        self._place = {name: number for number, name in enumerate(shape.nodes)}
+
+    def next(self) -> list[Call]:
+        """What runs now, in the order of the graph's nodes. Empty when the run is over."""
+        if self.ended:
+            return []
+        looked_at, self._look_at = sorted(self._look_at, key=self._place.__getitem__), set()
+        calls = [call for name in looked_at if (call := self._call(name)) is not None]
+        self.superstep += bool(calls)
+        return calls
+
+    def _call(self, name: str) -> Call | None:
+        node, versions = self.shape.nodes[name], self.versions
+        taken: dict[str, int] = {}
+        for param, value in node.inputs.items():
+            version = versions.get(value)
+            if version is not None:
+                taken[value] = version
+            elif param not in node.defaults:
+                return None
+        if name in self.shape.gates:
+            chosen = self._chosen.get(name)
+            if not chosen:
+                if name not in self.shape.open_first or name in self._ran or self._is_decided(name):
+                    return None
+            else:
+                taken.update(chosen)
+                self._chosen[name] = {}
+        else:
+            own = node.outputs
+            marks = tuple(version for value, version in taken.items() if value not in own)
+            if self._taken.get(name, _UNSEEN) == marks:
+                return None
+            self._taken[name] = marks
+        index = self._ran.get(name, 0)
+        self._ran[name] = index + 1
+        return Call(node, index, taken)
+
+    def _is_decided(self, name: str) -> bool:
+        return any(gate in self._decided for gate in self.shape.gates[name])
+
+    def produced(self, values: dict[str, Any]) -> None:
+        """A node gave these values."""
+        for name, value in values.items():
+            self.values[name] = value
+            self.versions[name] = self.versions.get(name, 0) + 1
+            self.given.pop(name, None)
+            self.given[name] = None
+            self._look_at.update(self.shape.consumers.get(name, ()))
+
+    def decided(self, call: Call, decision: Decision) -> None:
+        """A route or gate chose."""
+        gate = call.node
+        key = f"_{gate.name}"
+        version = self.versions[key] = self.versions.get(key, 0) + 1
+        self._decided.add(gate.name)
+        chosen = decision.target if isinstance(decision.target, list) else [decision.target]
+        for target in gate.targets:
+            if target == END:
+                self.ended = self.ended or END in chosen
+            elif target in chosen:
+                self._chosen.setdefault(target, {})[key] = version
+                self._look_at.add(target)
+            else:
+                self._chosen.get(target, {}).pop(key, None)
+
+    def arguments(self, call: Call) -> dict[str, Any]:
+        """What the function of a node is given, by parameter."""
+        values = self.values
+        return {
+            param: values[value] if value in values else call.node.defaults[param]
+            for param, value in call.node.inputs.items()
+        }
+
+    def results(self) -> dict[str, Any]:
+        """What the nodes have given so far."""
+        return {name: self.values[name] for name in self.given}
