@@ -1,4 +1,4 @@
-"""The commands that act on a run: cancel, answer, resume."""
+"""The commands that act on a run: cancel, stop, answer, resume."""
 
 from __future__ import annotations
 
@@ -54,6 +54,22 @@ def cancel(run: str, *, yes: bool) -> int:
     else:
         owner = f"; {found.owner} was asked to end it" if status == "asked" else ""
         here.output.talk(f"{run} is {'still active' if owner else status}{owner}.")
+    return exits.OK
+
+
+@click.command()
+@click.argument("run", shell_complete=run_ids)
+@options
+def stop(run: str) -> int:
+    """Ask whoever works on a run to stop when the superstep at work is over. Resume it to go on."""
+    here = session()
+    trail = here.open(write=True)
+    owner = trail.run(run).owner
+    status = "asked" if trail.stop(run) else "not at work"
+    if here.output.as_json:
+        here.output.data(stop={"run": run, "status": status})
+    else:
+        here.output.talk(f"{owner} was asked to stop {run}." if status == "asked" else f"nobody works on {run}.")
     return exits.OK
 
 

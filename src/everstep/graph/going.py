@@ -27,13 +27,12 @@ from everstep.run.asked import Ask
 from everstep.run.driving import drive, drive_awaited, known_loop
 from everstep.run.execution import Execution
 from everstep.run.flow import ask_flow, is_open
-from everstep.run.lanes import CURRENT, OF_TASK, OUTSIDE, Lane, here
+from everstep.run.lanes import CURRENT, NODES, OF_TASK, OUTSIDE, Lane, here
 from everstep.run.noted import log_of
 
 if TYPE_CHECKING:
     from everstep.graph.graph import Graph
 
-PATH = "unordered:@0"  # the lane of all nodes: known by their name and what they take, in whatever order they end
 _THREADS = 32  # plain nodes that run at the same time
 
 
@@ -57,7 +56,7 @@ class Going:
 
     def _read_record(self) -> tuple[dict[str, int], int]:
         """By name, the last row that gave a value; and the highest superstep that was counted."""
-        track = self.run.journal.track(None, PATH)
+        track = self.run.journal.track(None, NODES)
         newest: dict[str, int] = {}
         highest = -1
         for step in track.steps if track is not None else ():
@@ -82,6 +81,9 @@ class Going:
         """Ask for the next superstep. Empty when the run is over. Raises what nodes failed with."""
         if self._errors and not self.run.goes_on:
             self._fail()
+        if self.run.asked_to_stop:
+            self.run.is_stopped = True
+            return []
         calls = [NodeCall(call, self.values) for call in self.progress.next()]
         if calls and self.progress.superstep > self.graph.max_supersteps:
             raise LoopLimitError(
@@ -93,7 +95,7 @@ class Going:
 
     def _ask(self, call: NodeCall) -> Ask:
         # A lane object for each call, on one path: one that waits for an answer does not hold up the others.
-        lane = Lane(self.run, self.run.root.scope, PATH, None)
+        lane = Lane(self.run, self.run.root.scope, NODES, None)
         return self.run.ask_call(lane, call.call.node.name, call.call.index, call.taken, call)
 
     def _count(self, asks: list[Ask]) -> None:

@@ -36,6 +36,7 @@ def child_step(
         return Life(parent.trail, parent.durability, parent.lease, workflow, parent.as_child)
 
     def value_of(result: RunResult[Any], lane: Lane) -> Any:
+        lane.run.child_logs[result.run_id] = result.log
         if not result.paused:
             return result.value
         for pause in result.pauses:

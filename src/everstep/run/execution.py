@@ -70,7 +70,6 @@ class Execution(Telling, Stoppable):
         self.durability = durability
         self.as_child = as_child  # makes a step of a workflow
         self.restarts = restarts  # the code is gone through anew after every step
-        self.is_graph = False
         self.goes_on = False  # past a node that fails
         self.is_partial = False  # some nodes completed, though others failed
         self.partial_values: Callable[[], dict[str, Any]] | None = None  # what a graph has given so far

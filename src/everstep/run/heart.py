@@ -8,13 +8,13 @@ import weakref
 from typing import TYPE_CHECKING
 
 from everstep.errors import ClosedError, EverstepError, StaleWriterError, StoreError
+from everstep.trail.answers import CANCEL, STOP
 from everstep.trail.scribe import Scribe
 
 if TYPE_CHECKING:
     from everstep.run.execution import Execution
 
 _BEAT = 0.5  # seconds between two looks
-CANCEL = "cancel"
 
 _lock = threading.Lock()
 _runs: weakref.WeakSet[Execution] = weakref.WeakSet()
@@ -97,5 +97,8 @@ def _look_after(run: Execution, *, renew: bool) -> None:
         with run.keeping:
             if not run.closed and run.pen.failure is None:  # else it is being given up, or has ended
                 scribe.store.renew(scribe.claim, run.lease)
-    if scribe.store.run(run.run_id).request == CANCEL:
+    asked = scribe.store.run(run.run_id).request
+    if asked == CANCEL:
         run.cancel()
+    elif asked == STOP:
+        run.stop()

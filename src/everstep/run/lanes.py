@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from everstep.journal.track import Track
     from everstep.run.execution import Execution
 
+NODES = "unordered:@0"  # the lane of a graph's nodes: known by name and what they take, in whatever order they end
 CURRENT: ContextVar[Lane | None] = ContextVar("everstep_lane", default=None)
 OUTSIDE: Any = object()  # in the place of a lane: whatever task or thread this is, it is in no run
 OF_TASK: WeakKeyDictionary[asyncio.Task[Any], Lane] = WeakKeyDictionary()
@@ -81,10 +82,11 @@ class Scope:
         """The place of the step in the program, whatever the attempt: the same after every crash and retry."""
         if self.place is None:
             return ""
+        path = "" if self.place.path == NODES else self.place.path
         name = self.name.replace("%", "%25").replace("/", "%2F")  # no name can look like the path to another step
         if self.place.unordered and self.ask.digest is not None:
             name += f":{self.ask.digest.hex()}"  # which of the same name it is depends on chance there
-        return "/".join(filter(None, (self.place.scope.key(), self.place.path, f"{name}#{self.index}")))
+        return "/".join(filter(None, (self.place.scope.key(), path, f"{name}#{self.index}")))
 
 
 class Lane:

@@ -35,7 +35,7 @@ from everstep.run.execution import Execution
 from everstep.run.flow import came_of_stopping
 from everstep.run.lanes import here
 from everstep.run.log import RunLog
-from everstep.run.noted import log_row, log_rows
+from everstep.run.noted import log_row, log_rows, paused_rows
 from everstep.run.pen import Pen, Waiter
 from everstep.run.result import PauseInfo, RunResult
 from everstep.run.spawning import watch_threads
@@ -256,6 +256,8 @@ class Life:
             raise error
         if run.cancelling:
             self._ended(Status.CANCELLED, None, RunCancelledError(run.run_id))
+        elif run.is_stopped:
+            self._ended(Status.STOPPED, value, None)
         elif error is None:
             run.check_left(run.root.scope)
             self._ended(Status.COMPLETED, value, None)
@@ -343,8 +345,9 @@ class Life:
         """What came of it. Raises what it failed with, unless errors are to be results too."""
         run, status, error = self.run, self._status, self._error
         total = (time.perf_counter() - self._began) * 1000
-        log = RunLog.of(run.name, run.run_id, total, (log_row(row, run.child_logs) for row in run.log))
+        run.log += paused_rows(run) if status is Status.PAUSED else []
         pauses = tuple(self._pause(*each) for each in run.waiting) if status is Status.PAUSED else ()
+        log = RunLog.of(run.name, run.run_id, total, (log_row(row, run.child_logs) for row in run.log))
         run.tell(f"run_{status}", error=error)
         if error is not None and error_handling != "continue":
             if self.trail is not None and status is Status.FAILED:
@@ -359,7 +362,8 @@ class Life:
         assert self.trail is not None  # noqa: S101 - only a stored run pauses
         step = self.trail.step(run_id, seq, view=True)
         if step.kind is Kind.PAUSE:
-            return PauseInfo(run_id, seq, step.name, **step.pause)
+            around = None if step.parent is None else self.trail.step(run_id, step.parent, view=True).name
+            return PauseInfo(run_id, seq, step.name, **step.pause, node_name=around)
         return PauseInfo(run_id, seq, step.name, unknown_prompt(step.name))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from html import escape
 from itertools import starmap
 from typing import Any
 
@@ -16,6 +17,7 @@ from everstep.model import Status, StepError
 _SHOWN = 50  # rows of a table before its middle is left out
 _EDGE = 20  # rows that are kept at each end of a shortened one
 _NAME, _NOTE = 48, 80  # characters
+_TITLES = ("step", "superstep", "status", "ms", "")
 # What has no outcome of its own here: a restored step has one from before, the others have none yet.
 _NO_OUTCOME = frozenset({Status.RESTORED, Status.PAUSED, Status.CANCELLED})
 
@@ -169,6 +171,18 @@ class RunLog:
         title = f"{name} {_shown(self.run_id, _NAME)}: " if self.run_id else f"{name}: "
         return "\n".join([title + self.summary(), *_table(list(_rows(self, 0)))])
 
+    def _repr_html_(self) -> str:
+        """The table, for a notebook."""
+        rows = list(_rows(self, 0))
+        shown = "".join(_html_row(_cells(*rows[place])) for place in _kept(rows))
+        left_out = len(rows) - len(_kept(rows))
+        more = f"<tr><td colspan=5>{left_out} more</td></tr>" if left_out else ""
+        head = "".join(f"<th>{title}</th>" for title in _TITLES)
+        return (
+            f"<table><caption>{escape(_shown(self.workflow, _NAME))}: {escape(self.summary())}</caption>"
+            f"<tr>{head}</tr>{shown}{more}</table>"
+        )
+
     def __repr__(self) -> str:
         return f"<RunLog {self.workflow!r} {self.run_id!r}: {self.summary()}>"
 
@@ -205,11 +219,10 @@ def _table(rows: list[tuple[int, NodeRecord]]) -> list[str]:
     if not kept:
         return []
     shown = [(place, _cells(*rows[place])) for place in kept]
-    titles = ("step", "superstep", "status", "ms", "")
-    widths = [max(len(title), *(len(cells[at]) for _, cells in shown)) for at, title in enumerate(titles)]
+    widths = [max(len(title), *(len(cells[at]) for _, cells in shown)) for at, title in enumerate(_TITLES)]
     if all(not cells[1] for _, cells in shown):
         widths[1] = 0  # no run of this kind counts supersteps
-    lines, before = [_line(titles, widths)], -1
+    lines, before = [_line(_TITLES, widths)], -1
     for place, cells in shown:
         lines += _gap(place - before - 1)
         lines.append(_line(cells, widths))
@@ -247,6 +260,12 @@ def _line(cells: tuple[str, ...], widths: list[int]) -> str:
     name, superstep, status, ms, note = cells
     number = f"  {superstep:>{widths[1]}}" if widths[1] else ""
     return f"{name:<{widths[0]}}{number}  {status:<{widths[2]}}  {ms:>{widths[3]}}  {note}".rstrip()
+
+
+def _html_row(cells: tuple[str, ...]) -> str:
+    name, *rest = cells
+    indent = (len(name) - len(name.lstrip())) * "&nbsp;"
+    return f"<tr><td>{indent}{escape(name.lstrip())}</td>{''.join(f'<td>{escape(cell)}</td>' for cell in rest)}</tr>"
 
 
 def _shown(text: str, limit: int) -> str:

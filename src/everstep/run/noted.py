@@ -10,6 +10,7 @@ from everstep.codec.values import view
 from everstep.errors import RunNotFoundError
 from everstep.model import KIND_NUMBER, Kind, Status, StepError
 from everstep.run import faults
+from everstep.run.execution import Execution
 from everstep.run.log import RunLog
 from everstep.run.restoring import failure_of
 from everstep.store.base import RunRow
@@ -35,6 +36,20 @@ def log_row(row: tuple[Any, ...], logs: Mapping[str, RunLog]) -> tuple[Any, ...]
 
 def _told(error: BaseException) -> tuple[str, str]:
     return type(error).__qualname__, faults.str_of(error)
+
+
+def paused_rows(run: Execution) -> list[tuple[Any, ...]]:
+    """The steps of a run that wait for an answer, as they are noted: those at the top, with what waits inside them."""
+    found: dict[int, tuple[Any, ...]] = {}
+    for lane in run.suspended:
+        scope = lane.scope
+        while scope.place is not None and scope.place.scope.place is not None:
+            scope = scope.place.scope
+        if scope.place is not None:
+            more = scope.ask.call, scope.child
+            # No time is spent on a step that waits: no process does.
+            found[id(scope)] = scope.name, scope.id or 0, run.root.scope, 0.0, Status.PAUSED, None, more
+    return list(found.values())
 
 
 def log_rows(trail: Trail, known: RunRow) -> list[tuple[Any, ...]]:

@@ -22,6 +22,7 @@ class PauseInfo:
     schema: Any = None
     options: list[Any] | None = None
     deadline: str | None = None
+    node_name: str | None = None  # of the step around it that asks; None if the workflow itself does
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,9 @@ class Stoppable:
         self.stopping: str | None = None  # why no further step is taken
         self.interrupted: BaseException | None = None  # the program was told to end
         self.cancelling = False
+        self.is_graph = False
+        self.asked_to_stop = False  # when the superstep at work is over
+        self.is_stopped = False  # it was, and some of it is left to do
         self.waiting: list[tuple[str, int]] = []  # pauses and unknown outcomes that suspend a lane: run and seq
         self.children: list[Execution] = []
         self.at_work: set[Scope] = set()
@@ -43,7 +46,7 @@ class Stoppable:
         self.overdue = False  # a step was given up, perhaps with a thread still at work in it
         self._halted = threading.Event()  # nobody sleeps any longer
         self._patience = 0.0  # with steps at work: when it ends
-        self._suspended: list[Lane] = []
+        self.suspended: list[Lane] = []
 
     def suspend(self, lane: Lane, seq: int | None, *, around: bool) -> None:
         """Stop a lane until somebody answers. Others go on, but for those `around` it, which a thread will unwind."""
@@ -51,7 +54,7 @@ class Stoppable:
             if seq is not None:
                 self.waiting.append((self.run_id, seq))
             lane.stopped = True
-            self._suspended.append(lane)
+            self.suspended.append(lane)
             outer = lane.up
             while around and outer is not None and outer.run is self:
                 outer.stopped = True
@@ -70,7 +73,7 @@ class Stoppable:
             return not self.busy()
         held: set[Scope] = set()
         at_work = self.at_work.copy()  # threads go on meanwhile
-        for lane in self._suspended.copy():
+        for lane in self.suspended.copy():
             held.update(scope for scope in at_work if scope.place is lane)
             scope = lane.scope
             while scope.place is not None:
@@ -96,6 +99,12 @@ class Stoppable:
             for child in self.children.copy():
                 child.cancel()
             self.halt()
+
+    def stop(self) -> None:
+        """Take no further superstep. What is no graph has none, and takes no further step."""
+        self.asked_to_stop = True
+        if not self.is_graph:
+            self.cancel()
 
     def interrupt(self, error: BaseException) -> None:
         """Take no further step, because of this. The run has not ended: it is left for another to continue."""

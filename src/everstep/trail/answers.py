@@ -19,7 +19,7 @@ from everstep.trail.reading import Reader
 if TYPE_CHECKING:
     from everstep.trail.trail import Trail
 
-CANCEL = "cancel"
+CANCEL, STOP = "cancel", "stop"  # what whoever works on a run can be asked
 _CHILDREN = 1_000_000  # of one run: all of them
 _NAMED = 5  # open questions that an error names
 
@@ -99,6 +99,17 @@ def _waiting_at(run: RunRow, found: list[StepRecord], pause: int | None) -> Step
             run.id, f"it has {len(found)} open questions; say which: pause={[step.seq for step in found]}"
         )
     return found[0]
+
+
+def stop(trail: Trail, run: RunRow) -> bool:
+    """Ask who works on a run to stop. Whether somebody does. Raises RunFinishedError."""
+    status = STATUSES[run.status]
+    if status in FINISHED:
+        raise RunFinishedError(run.id, status)
+    if run.owner is None or is_gone(run.owner):
+        return False
+    trail.store.request(run.id, STOP)
+    return True
 
 
 def cancel(trail: Trail, run: RunRow) -> None:

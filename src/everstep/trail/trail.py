@@ -85,6 +85,13 @@ class Trail:
         """End a run. Whoever works on it is asked to: steps at work are finished and kept, no further one is taken."""
         answers.cancel(self, self.store.run(self._id(run_id)))
 
+    def stop(self, run_id: str) -> bool:
+        """Ask whoever works on a run to stop when its superstep is over; it can be run again to go on.
+
+        What is no graph stops as if it was cancelled. False if nobody works on it.
+        """
+        return answers.stop(self, self.store.run(self._id(run_id)))
+
     def fork(self, run_id: str, at: int | None = None, **detail: Unpack[Forking]) -> Recorder:
         """A new run that shares this one's steps up to `at` and goes on from there. The parent is untouched."""
         return Recorder(fork(self.store, self.gate, self._id(run_id), at, **detail))

@@ -79,6 +79,7 @@ class AsyncTrail:
     lineage = _off_the_loop(Trail.lineage)
     answer = _off_the_loop(Trail.answer)
     cancel = _off_the_loop(Trail.cancel)
+    stop = _off_the_loop(Trail.stop)
     diff = _off_the_loop(Trail.diff)
     search = _off_the_loop(Trail.search)
     verify = _off_the_loop(Trail.verify)
