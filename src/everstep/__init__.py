@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from everstep.errors import EverstepError as EverstepError
     from everstep.graph.cache import Cache as Cache
     from everstep.graph.graph import Graph as Graph
-    from everstep.graph.nodes import END as END
     from everstep.graph.nodes import Decision as Decision
     from everstep.graph.nodes import gate as gate
     from everstep.graph.nodes import interrupt as interrupt
     from everstep.graph.nodes import node as node
     from everstep.graph.nodes import route as route
+    from everstep.model import END as END
     from everstep.model import Checkpoint as Checkpoint
     from everstep.model import CheckpointKind as CheckpointKind
     from everstep.model import Kind as Kind
@@ -68,7 +68,7 @@ _HOMES = {
     "CheckpointKind": "everstep.model",
     "DamageWarning": "everstep.errors",
     "Decision": "everstep.graph.nodes",
-    "END": "everstep.graph.nodes",
+    "END": "everstep.model",
     "Event": "everstep.trail.events",
     "EverstepError": "everstep.errors",
     "Graph": "everstep.graph.graph",

@@ -516,7 +516,7 @@ class GraphInputError(GraphError):
 class GraphChangedError(GraphError):
     """The run was begun with a graph of another structure."""
 
-    def __init__(self, run_id: str, graph: str, changes: list[str]) -> None:
+    def __init__(self, run_id: str, graph: str, changes: tuple[str, ...]) -> None:
         self.run_id, self.changes = run_id, changes
         super().__init__(
             f"run {run_id!r}",

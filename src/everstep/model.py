@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+END = "__end__"  # the target of a route or gate that ends the run
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -129,7 +129,7 @@ class Graph(Workflow[..., Any]):
         changes += [f"{_said(name)} is gone" for name in was if name not in now]
         changes += [f"{_said(name)} was changed" for name in now if name in was and was[name] != now[name]]
         if changes:
-            raise GraphChangedError(run_id, self.name, changes)
+            raise GraphChangedError(run_id, self.name, tuple(changes))
 
     def __repr__(self) -> str:
         return f"<graph {self.name!r} of {len(self.shape.nodes)} nodes>"

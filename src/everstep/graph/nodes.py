@@ -10,11 +10,11 @@ from typing import Any, Literal, overload
 
 from everstep.errors import GraphError
 from everstep.graph.cache import Cache
+from everstep.model import END
 from everstep.run.retry import Retry
 from everstep.run.steps import Step, Unknown, body_of, short_name
 from everstep.run.waiting import pause
 
-END = "__end__"  # a target that ends the run
 NodeKind = Literal["node", "route", "gate", "interrupt", "graph"]
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 

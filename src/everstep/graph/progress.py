@@ -16,8 +16,9 @@ from typing import Any
 
 import ormsgpack
 
-from everstep.graph.nodes import END, Decision, Node
+from everstep.graph.nodes import Decision, Node
 from everstep.graph.shape import Shape
+from everstep.model import END
 
 _UNSEEN: Any = object()
 

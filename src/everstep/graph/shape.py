@@ -8,7 +8,8 @@ from itertools import combinations
 from typing import NamedTuple
 
 from everstep.errors import GraphError
-from everstep.graph.nodes import END, Node
+from everstep.graph.nodes import Node
+from everstep.model import END
 
 
 class Edge(NamedTuple):

@@ -12,7 +12,7 @@ from html import escape
 from itertools import starmap
 from typing import Any
 
-from everstep.model import Status, StepError
+from everstep.model import END, Status, StepError
 
 _SHOWN = 50  # rows of a table before its middle is left out
 _EDGE = 20  # rows that are kept at each end of a shortened one
@@ -248,7 +248,8 @@ def _cells(depth: int, step: NodeRecord) -> tuple[str, str, str, str, str]:
     if step.error is not None:
         note = str(step.error)
     elif step.decision is not None:
-        note = f"-> {_primitive(step.decision)}"
+        chosen = step.decision if isinstance(step.decision, list) else [step.decision]
+        note = "-> " + (", ".join("END" if each == END else str(each) for each in chosen) or "none")
     else:
         note = "cached" if step.cached else ""
     superstep = "" if step.superstep is None else str(step.superstep)
