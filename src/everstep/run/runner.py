@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import contextvars
-import signal
-import threading
-import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from functools import partial
-from types import FrameType
+from collections.abc import Mapping
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from everstep.run.children import child_step
-from everstep.run.execution import Execution
-from everstep.run.flow import Suspended
-from everstep.run.lanes import CURRENT, OF_TASK
 from everstep.run.life import Life, begun
 from everstep.run.pen import DURABILITIES
 from everstep.run.result import RunResult
-from everstep.run.spawning import enter_loop, leave_loop
+from everstep.run.through import AS_CHILD, ErrorHandling, go_through, go_through_awaited, in_a_thread, terminable_task
 from everstep.run.workflows import Workflow
 from everstep.store.base import LEASE_SECONDS
 from everstep.trail.trail import Trail
@@ -29,9 +18,7 @@ from everstep.trail.twin import AsyncTrail
 P = ParamSpec("P")
 R = TypeVar("R")
 Durability = Literal["sync", "async", "exit"]
-ErrorHandling = Literal["raise", "continue"]
 NO_ANSWER: Any = object()
-_QUIET, _QUIET_TURNS = 0.01, 3  # how long, and how often in a row, nothing may move in a run that waits for an answer
 
 
 class _Runs:
@@ -54,7 +41,7 @@ class _Runs:
         """A run to begin."""
         if not isinstance(workflow, Workflow):
             raise TypeError(f"{workflow!r} is not a workflow: decorate it with @everstep.workflow")
-        return Life(self.trail, self.durability, self.lease, workflow, _AS_CHILD)
+        return Life(self.trail, self.durability, self.lease, workflow, AS_CHILD)
 
     def settle(self, run_id: str | None, answer: Any) -> None:
         """Take the answer that a paused run is given."""
@@ -96,106 +83,6 @@ class Runner(_Runs):
         return self.run(workflow, id=run_id)
 
 
-def go_through(life: Life, error_handling: ErrorHandling = "raise") -> RunResult[Any]:
-    """Run the function of a run that has begun, on this thread."""
-    life.run.goes_on = error_handling == "continue"
-    if life.workflow.is_async:
-        return asyncio.run(go_through_awaited(life, error_handling))
-    try:
-        value, error = _called(life)
-        while life.again():
-            value, error = _called(life)
-        if life.run.waiting:
-            _let_others_finish(life.run)
-        elif error is not None:
-            _keep_what_is_at_work(life.run)
-            while life.run.busy():
-                time.sleep(_QUIET)
-        for waiter in life.end(value, error, None):
-            if callable(waiter):
-                waiter()
-        return life.result(error_handling)
-    finally:
-        life.close()
-
-
-def _called(life: Life) -> tuple[Any, BaseException | None]:
-    """What the function returned, and what it raised."""
-    token = CURRENT.set(life.run.root)
-    try:
-        with _terminable(life.run):
-            return life.workflow.function(*life.args, **life.kwargs), None
-    except (Exception, Suspended) as raised:  # noqa: BLE001 - whatever the code raises is recorded, then raised
-        return None, raised
-    finally:
-        CURRENT.reset(token)
-
-
-def _let_others_finish(run: Execution) -> None:
-    """Wait for what other threads have at work, because a lane waits for an answer."""
-    quiet = 0
-    while quiet < _QUIET_TURNS:
-        time.sleep(_QUIET)
-        quiet = quiet + 1 if run.idle() else 0
-
-
-def _keep_what_is_at_work(run: Execution) -> None:
-    """Take no further step in a run that failed. What its other tasks and threads have at work is still recorded."""
-    run.stopping = run.stopping or "has failed"
-    for child in run.children:
-        child.interrupt(asyncio.CancelledError())
-        child.halt()
-
-
-@contextlib.contextmanager
-def _terminable(run: Execution) -> Iterator[None]:
-    """Let SIGTERM end the run as Ctrl-C does: what it did is kept, no further step is taken, and it is given up."""
-
-    def leave(number: int, _: FrameType | None) -> None:
-        error = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
-        run.interrupt(error)
-        raise error
-
-    taken = [number for number in _ENDING if _is_free(number)]
-    before = {number: signal.signal(number, leave) for number in taken}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-_ENDING = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-
-
-def _is_free(number: signal.Signals) -> bool:
-    """Whether nobody but Python itself would hear of the signal, and we may."""
-    return threading.current_thread() is threading.main_thread() and signal.getsignal(number) is _ENDING[number]
-
-
-@contextlib.contextmanager
-def _terminable_task(run: Execution, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """`_terminable` for an event loop, which hears of Ctrl-C by itself: SIGTERM cancels this task, then it is told."""
-    task, given_up = asyncio.current_task(), SystemExit(128 + signal.SIGTERM)
-    if task is None or not _is_free(signal.SIGTERM):
-        yield
-        return
-
-    def leave() -> None:
-        run.interrupt(given_up)
-        task.cancel()
-
-    loop.add_signal_handler(signal.SIGTERM, leave)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if run.interrupted is given_up:
-            raise given_up from None
-        raise
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)
-
-
 class AsyncRunner(_Runs):
     """Runs workflows on an event loop, which never waits for the disk. A plain workflow is run in a thread."""
 
@@ -220,8 +107,8 @@ class AsyncRunner(_Runs):
         if done is not None:
             return done
         if not workflow.is_async:
-            with _terminable_task(life.run, asyncio.get_running_loop()):
-                return await _in_a_thread(life, error_handling)
+            with terminable_task(life.run, asyncio.get_running_loop()):
+                return await in_a_thread(life, error_handling)
         return await go_through_awaited(life, error_handling)
 
     async def resume(self, workflow: Workflow[..., Any], run_id: str) -> RunResult[Any]:
@@ -229,121 +116,3 @@ class AsyncRunner(_Runs):
         if self.trail is not None:
             await asyncio.to_thread(self.trail.run, run_id)
         return await self.run(workflow, id=run_id)
-
-
-async def _in_a_thread(life: Life, error_handling: ErrorHandling) -> RunResult[Any]:
-    """Run a plain function off the loop. If nobody waits for it any more, the step at work is its last."""
-    work = asyncio.ensure_future(asyncio.to_thread(go_through, life, error_handling))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError as error:
-        life.run.interrupt(error)
-        life.run.halt()
-        await asyncio.wait([work])
-        raise
-
-
-async def go_through_awaited(life: Life, error_handling: ErrorHandling = "raise") -> RunResult[Any]:
-    """Run the function of a run that has begun, on this event loop."""
-    life.run.goes_on = error_handling == "continue"
-    loop = asyncio.get_running_loop()
-    enter_loop(loop)
-    try:
-        with _terminable_task(life.run, loop):
-            value, error = await _awaited(life, loop)
-        while await asyncio.to_thread(life.again) if life.run.restarts else False:
-            value, error = await _awaited(life, loop)
-        for waiter in life.end(value, error, loop):
-            if isinstance(waiter, asyncio.Future):
-                await waiter
-        result = life.result(error_handling)
-        if life.run.events:
-            await life.run.events.drained()
-        return result
-    finally:
-        # First: tasks that are left over take no step any more, so that none is taken without its lane.
-        life.run.stopping = life.run.stopping or "was interrupted"
-        leave_loop(loop)
-        await asyncio.shield(asyncio.to_thread(life.close)) if life.left_open else life.close()
-
-
-async def _awaited(life: Life, loop: asyncio.AbstractEventLoop) -> tuple[Any, BaseException | None]:
-    """What the function returned, and what it raised."""
-    run = life.run
-    run.turnstile.loop = loop
-    main = loop.create_task(_main(life), context=_without_run())
-    try:
-        await _settled(life, main)
-    except asyncio.CancelledError as stop:
-        run.interrupt(stop)
-        await _cancelled(main, *run.turnstile.tasks)
-        raise
-    error = None if main.cancelled() else main.exception()
-    if error is not None and not isinstance(error, Exception | Suspended):
-        raise error  # the run was interrupted, and has not ended
-    if error is not None and not run.waiting:
-        _keep_what_is_at_work(run)
-        await _finished(run)
-    return (None, error) if main.cancelled() or error is not None else (main.result(), None)
-
-
-def _without_run() -> contextvars.Context:
-    """The caller's context outside of any run: the function's task belongs to the new run alone."""
-    context = contextvars.copy_context()
-    context.run(CURRENT.set, None)
-    return context
-
-
-async def _main(life: Life) -> Any:
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - a coroutine of a task
-    OF_TASK[task] = life.run.root
-    token = CURRENT.set(life.run.root)
-    try:
-        function: Callable[..., Coroutine[Any, Any, Any]] = life.workflow.function
-        return await function(*life.args, **life.kwargs)
-    finally:
-        CURRENT.reset(token)
-
-
-async def _settled(life: Life, main: asyncio.Task[Any]) -> None:
-    """Wait until the function has ended, or until nothing moves any more because a lane waits for an answer."""
-    run, loop = life.run, asyncio.get_running_loop()
-    stopped = asyncio.Event()
-    run.on_suspend = run.on_halt = lambda: loop.call_soon_threadsafe(stopped.set)
-    watch = loop.create_task(stopped.wait(), context=contextvars.Context())
-    try:
-        await asyncio.wait([main, watch], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        watch.cancel()
-    quiet, enough = 0, 1 if run.restarts else _QUIET_TURNS
-    while not main.done() and quiet < enough:
-        await asyncio.wait([main], timeout=0 if run.restarts else _QUIET)
-        quiet = quiet + 1 if run.idle() else 0
-    if stopped.is_set():
-        run.stopping = run.stopping or "waits for an answer"
-        await _finished(run)  # the function itself may have ended before
-        await _cancelled(main, *run.turnstile.tasks)
-    elif main.cancelled():
-        raise asyncio.CancelledError
-
-
-async def _finished(run: Execution) -> None:
-    """Wait for the steps at work, whose outcomes are still kept."""
-    while run.busy():  # noqa: ASYNC110 - threads are among it; an event would be one more thing for every step
-        await asyncio.sleep(_QUIET)
-
-
-async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks, and wait until they have ended."""
-    left = [task for task in tasks if not task.done()]
-    for task in left:
-        task.cancel()
-    if left:
-        await asyncio.wait(left)
-    for task in left:
-        if not task.cancelled():
-            task.exception()  # that nobody wants to know: what is told is why they were cancelled
-
-
-_AS_CHILD = partial(child_step, go_through, go_through_awaited)
