@@ -1,0 +1,109 @@
+"""The examples run offline, twice, as a person would run them, and the second time nothing is done again."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+# Python runs it first thing: no program of this file reaches anybody.
+OFFLINE = """
+import sys
+
+def refuse(event, args):
+    if event in {"socket.connect", "socket.getaddrinfo"}:
+        raise ConnectionError(f"offline: {args}")
+
+sys.addaudithook(refuse)
+"""
+
+
+@pytest.fixture(autouse=True)
+def an_empty_place_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offline, here = tmp_path / "offline", tmp_path / "here"
+    for folder in (offline, here):
+        folder.mkdir()
+    (offline / "sitecustomize.py").write_text(OFFLINE, "utf-8")
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("PYTHONPATH", f"{offline}{os.pathsep}{ROOT / 'src'}")
+
+
+def example(name: str, *args: str) -> str:
+    """What an example prints."""
+    return _run(str(EXAMPLES / name), *args)
+
+
+def everstep(*args: str) -> str:
+    """What the command line prints."""
+    return _run("-m", "everstep.cli", *args)
+
+
+def _run(*args: str) -> str:
+    done = subprocess.run([sys.executable, *args], capture_output=True, text=True, encoding="utf-8", check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == "" or "everstep.cli" in args
+    return done.stdout
+
+
+def test_the_programs_of_this_file_have_no_network() -> None:
+    with pytest.raises(AssertionError, match="ConnectionError: offline"):
+        _run("-c", "import socket; socket.create_connection(('localhost', 80))")
+
+
+def test_rag_answers_from_the_docs_and_asked_again_from_the_trail() -> None:
+    first, second = example("rag.py"), example("rag.py")
+
+    question, *lines = first.split("\n\n")[0].splitlines()
+    assert question.endswith("?")
+    sources = [re.fullmatch(r"- .+ \[(docs/\S+\.md), .+\]", line) for line in lines]
+    assert len(sources) >= 2
+    assert all(source and (ROOT / source[1]).is_file() for source in sources), lines
+    assert "superstep 2: good_enough? " in first
+    assert first.split("\n\n")[0] == second.split("\n\n")[0]
+    assert ": completed, " in first
+    assert ": completed (restored), " in second
+
+    next_command = second.splitlines()[-1].removeprefix("next: everstep ")
+    assert "retrieve" in everstep(*next_command.split())
+
+
+def test_rag_takes_another_question() -> None:
+    printed = example("rag.py", "What is redacted,", "and where is the key?")
+    assert printed.startswith("What is redacted, and where is the key?\n- ")
+    assert "[docs/how-to/secrets.md, " in printed
+
+
+def test_approval_waits_without_a_process_and_goes_on_when_it_is_answered() -> None:
+    first, second = example("approval.py"), example("approval.py")
+    assert first.splitlines()[0] == "writing"
+    assert "Publish this? The archive is closed for repairs" in first
+    assert "everstep answer notice-1 publish|shorter|kinder" in first
+    assert second == first.removeprefix("writing\n")  # it still waits, and nothing was written again
+
+    everstep("answer", "notice-1", "shorter")
+    third = example("approval.py")
+    assert third.splitlines()[:2] == [
+        "writing again, shorter",
+        "Publish this? The archive is closed for repairs on Friday from 9 to 12.",
+    ]
+
+    everstep("answer", "notice-1", "publish")
+    fourth, fifth = example("approval.py"), example("approval.py")
+    assert fourth.splitlines()[0] == "publishing"
+    assert fifth == fourth.removeprefix("publishing\n")
+    published = Path(".everstep/notices/notice-1.txt").read_text("utf-8")
+    assert f"published in .everstep/notices/notice-1.txt: {published}\n" in fifth
+    assert "approved" in everstep("show", "notice-1")
+
+
+def test_another_id_is_another_notice() -> None:
+    example("approval.py")
+    assert example("approval.py", "notice-2").startswith("writing\n")
