@@ -20,7 +20,7 @@ from time import perf_counter
 from typing import TypeVar
 
 import everstep
-from benchmarks import floor, ours, peers, report, runners
+from benchmarks import floor, graphs, ours, peers, report, runners
 from benchmarks.report import Case, Result
 
 T = TypeVar("T")
@@ -62,7 +62,8 @@ def main() -> None:
     results: list[Result] = []
     for place, where in places():
         print(f"== {place}: {report.file_system(where)}\n{report.describe(where)}\n", flush=True)
-        for measure in (one_run, whole_states, many_runs, processes, looking_back, workflows, many_workflows):
+        parts = (one_run, whole_states, many_runs, processes, looking_back, workflows, many_workflows, long_graphs)
+        for measure in parts:
             figures += show(measure(place, where, options.repeats, results, quick=options.quick))
         if place == "tmpfs":
             figures += show(long_runs(where, results, quick=options.quick))
@@ -201,6 +202,26 @@ def many_workflows(place: str, where: Path, repeats: int, results: list[Result],
     return [*figures, Figure(f"{place}: ticker lag with 100 agents, p99", lag, 5.0, unit=" ms")]
 
 
+def long_graphs(place: str, where: Path, repeats: int, results: list[Result], *, quick: bool) -> list[Figure]:  # noqa: ARG001 - one signature for all
+    """A chain of 1,000 nodes and a loop of 1,000 rounds, against the same by the peer's own loop."""
+    figures = []
+    for case, peer in ((graphs.LOOP, graphs.PEER_LOOP), (graphs.CHAIN, graphs.PEER_CHAIN)):
+        found = compare([case, peer], 1_000, min(repeats, 3), where, results, case.name)
+        faster = report.ratios(found, peer.name, case.name)
+        smaller = [
+            other.bytes / own.bytes for own, other in zip(_of(found, case.name), _of(found, peer.name), strict=True)
+        ]
+        figures += [
+            Figure(f"{place}: {case.name}, times as fast as {peer.name}", faster, 5.0, at_most=False, unit="x"),
+            Figure(f"{place}: {case.name}, times as small", smaller, 200.0, at_most=False, unit="x"),
+        ]
+    return figures
+
+
+def _of(found: list[Result], case: str) -> list[Result]:
+    return sorted((result for result in found if result.case == case), key=lambda result: result.repeat)
+
+
 def around_runs(where: Path, repeats: int) -> list[Figure]:
     """What a run costs beside its writes."""
     return [
@@ -211,6 +232,8 @@ def around_runs(where: Path, repeats: int) -> list[Figure]:
             unit=" us",
         ),
         Figure("a step without a store", [runners.without_store(10_000) for _ in range(repeats)], 10.0, unit=" us"),
+        Figure("a node without a store", [graphs.without_store(1_000) for _ in range(repeats)], 30.0, unit=" us"),
+        Figure("the log of an empty node", [graphs.log_cost(20_000) for _ in range(repeats)], 5.0, unit=" us"),
         Figure("import everstep, over a bare interpreter", [runners.import_milliseconds()], 60.0, unit=" ms"),
         Figure("everstep runs", [_in_folder(where, runners.runs_command)], 200.0, unit=" ms"),
     ]

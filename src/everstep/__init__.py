@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from everstep.run.waiting import sleep as sleep
     from everstep.run.waiting import unordered as unordered
     from everstep.run.workflows import workflow as workflow
+    from everstep.trail.checkpointer import CheckpointPolicy as CheckpointPolicy
+    from everstep.trail.checkpointer import SqliteCheckpointer as SqliteCheckpointer
     from everstep.trail.events import Event as Event
     from everstep.trail.recorder import AsyncRecorder as AsyncRecorder
     from everstep.trail.recorder import Recorder as Recorder
@@ -66,6 +68,7 @@ _HOMES = {
     "Cache": "everstep.graph.cache",
     "Checkpoint": "everstep.model",
     "CheckpointKind": "everstep.model",
+    "CheckpointPolicy": "everstep.trail.checkpointer",
     "DamageWarning": "everstep.errors",
     "Decision": "everstep.graph.nodes",
     "END": "everstep.model",
@@ -85,6 +88,7 @@ _HOMES = {
     "RunResult": "everstep.run.result",
     "Runner": "everstep.run.runner",
     "Secret": "everstep.model",
+    "SqliteCheckpointer": "everstep.trail.checkpointer",
     "Status": "everstep.model",
     "StepRecord": "everstep.codec.record",
     "Trail": "everstep.trail.trail",

@@ -26,6 +26,7 @@ EverstepError
 │   ├── RunExistsError
 │   ├── RunFinishedError
 │   ├── InputsDifferError         the run was started with other inputs
+│   ├── ItemsDifferError          a map that has completed is given items that it did not have
 │   ├── OwnedError                another live process owns the run
 │   ├── StaleWriterError          this process lost the run to another
 │   ├── ForkedError               the process was forked, and its recorder with it
@@ -35,6 +36,7 @@ EverstepError
 ├── JournalError                code and record do not go together
 │   ├── DivergenceError           the code asks for another step than the record has
 │   ├── WorkflowDiffersError      the run belongs to another workflow
+│   ├── MapDiffersError           a map is taken for a run, or a run for a map
 │   ├── ConcurrentStepsError      two steps of one lane at the same time
 │   ├── UnknownLoopError          a step was awaited on an event loop that Everstep does not know
 │   ├── MutatedArgumentError      a step changed what it was given
@@ -261,11 +263,11 @@ class RunNotFoundError(RunError):
 
 
 class StepNotFoundError(RunError):
-    """The run has no step there."""
+    """The run has no step there, or no such superstep."""
 
-    def __init__(self, run_id: str, seq: int, head: int) -> None:
+    def __init__(self, run_id: str, seq: int, head: int, *, what: str = "step", there: str = "") -> None:
         self.run_id, self.seq, self.head = run_id, seq, head
-        super().__init__(f"run {run_id!r} has no step {seq}; its steps are 0 to {head}.")
+        super().__init__(f"run {run_id!r} has no {what} {seq}; {there or f'its {what}s are 0 to {head}'}.")
 
 
 class RunExistsError(RunError):
@@ -293,6 +295,17 @@ class InputsDifferError(RunError):
         super().__init__(
             f"run {run_id!r} was started with other inputs, and a run keeps its first ones. "
             "Leave the inputs out to continue it, or fork it to try the new ones."
+        )
+
+
+class ItemsDifferError(RunError):
+    """A map that has completed is given items that it did not complete with."""
+
+    def __init__(self, run_id: str, indexes: tuple[int, ...]) -> None:
+        self.run_id, self.indexes = run_id, indexes
+        super().__init__(
+            f"map {run_id!r} has completed, and items that are not its own were given: {len(indexes)}, the first at "
+            f"{indexes[0]}. Map what is new under a new id; its own items give their results again."
         )
 
 
@@ -344,10 +357,12 @@ class ConflictError(RunError):
 class PrunedError(RunError):
     """Retention removed the steps that were asked for."""
 
-    def __init__(self, run_id: str, seq: int, oldest: int) -> None:
+    def __init__(
+        self, run_id: str, seq: int, oldest: int, *, what: str = "step", way_out: str = "Ask for that one or later."
+    ) -> None:
         self.run_id, self.seq, self.oldest = run_id, seq, oldest
         super().__init__(
-            f"step {seq} of run {run_id!r} was pruned; what is kept begins at step {oldest}. Ask for that one or later."
+            f"{what} {seq} of run {run_id!r} was pruned; what is kept begins at {what} {oldest}. {way_out}"
         )
 
 
@@ -436,6 +451,15 @@ class WorkflowDiffersError(JournalError):
             f"run {run_id!r} is one of workflow {recorded!r}, not of {given!r}. Run it with {recorded!r} "
             '(a renamed function keeps its name with @workflow(name="...")), or take another id.'
         )
+
+
+class MapDiffersError(JournalError):
+    """A map is taken for a run, or a run for a map."""
+
+    def __init__(self, run_id: str, *, is_map: bool) -> None:
+        self.run_id, self.is_map = run_id, is_map
+        what = "is a map over many items: map them with this id" if is_map else "is no map: run it with this id"
+        super().__init__(f"run {run_id!r} {what} to go on with it, or take another id.")
 
 
 class ConcurrentStepsError(JournalError):
@@ -595,6 +619,10 @@ class CodeChangedWarning(UserWarning):
 
 class RedactedValueWarning(UserWarning):
     """A resumed run goes on with a placeholder where a secret was."""
+
+
+class UncachedWarning(UserWarning):
+    """What a node gave could not be cached, or not be looked for. It ran as if it had no cache."""
 
 
 class HandlerWarning(UserWarning):

@@ -209,6 +209,16 @@ def changed(name: str, before: Saved, value: Any) -> tuple[list[Op], Saved]:
     return ([] if after.data == before.data else _changes([name], before.data, value, after.data)), after
 
 
+def is_as_saved(before: Saved, value: Any) -> bool:
+    """Whether a value is still what it was. Raises UnstorableError if it can no longer be encoded."""
+    if before.text and type(value) in (list, dict):  # see `_unchanged_or_longer` why this is enough
+        try:
+            return pack(value) == before.data
+        except TypeError:
+            return False
+    return comparable(value) == before.data
+
+
 class Saved(NamedTuple):
     """A top-level value: the object itself if it is an immutable leaf, its encoding, and whether it is `_is_text`."""
 

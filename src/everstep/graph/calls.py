@@ -17,8 +17,11 @@ from everstep.run.arguments import IMMUTABLE
 if TYPE_CHECKING:
     from everstep.graph.values import Values
 
-REASON = "reason"  # in the metadata of a decision
+# In the metadata of a row.
+REASON = "reason"  # of a decision
+GIVEN = "given"  # by a graph that did not give all of its outputs: those it gave
 _BOXES = (list, dict)
+_QUICK = 1.0  # milliseconds: a commit takes about as long
 
 
 class Taken:
@@ -31,13 +34,16 @@ class Taken:
         self.data: bytes | None = None
         self.fixed = True
         self._values: dict[str, Any] = {}
-        self._mutable: dict[str, bytes] = {}
+        self._mutable: dict[str, Saved] = {}
 
     def watch(self, given: dict[str, Any], values: Values) -> None:
-        """Remember what could be changed in place, as it is now."""
+        """Remember what could be changed in place, as it is now.
+
+        Not what will be given again: to find out what changed then tells this too, and costs no further look at it.
+        """
         for name, value in given.items():
-            if type(value) not in IMMUTABLE:
-                known = values.encoding(name, value)
+            if type(value) not in IMMUTABLE and not (name in values.repeated and type(value) in _BOXES):
+                known = values.saved(name, value)
                 if known is not None:
                     self._values[name], self._mutable[name] = value, known
         self.fixed = not self._mutable
@@ -46,10 +52,10 @@ class Taken:
         """The name of a value that was changed since, None if all are as they were."""
         for name, before in self._mutable.items():
             try:
-                after = delta.comparable(self._values[name])
+                same = delta.is_as_saved(before, self._values[name])
             except UnstorableError:
-                return name
-            if after != before:
+                same = False
+            if not same:
                 return name
         return None
 
@@ -57,7 +63,7 @@ class Taken:
 class NodeCall:
     """One call of a node, on its way from the request to its outcome."""
 
-    __slots__ = ("cached", "call", "child", "decision", "result", "stored_at", "superstep", "taken", "values")
+    __slots__ = ("cached", "call", "child", "decision", "names", "result", "stored_at", "superstep", "taken", "values")
 
     def __init__(self, call: Call, values: Values) -> None:
         self.call = call
@@ -65,6 +71,7 @@ class NodeCall:
         self.taken = Taken(call.digest)
         self.superstep = 0
         self.result: dict[str, Any] = {}
+        self.names = call.node.outputs  # of what it gave
         self.decision: Decision | None = None
         self.cached = False
         self.stored_at: int | None = None  # where its values are read, if they are not known
@@ -88,17 +95,24 @@ class NodeCall:
             return [], None, about | {"cached": self.cached}
         about["cached"] = self.cached
         result = self.result = node.by_name(value)
+        if len(result) < len(node.outputs):
+            self.names = tuple(result)
+            about["metadata"] = {GIVEN: list(result)}
         ops: list[Any] = []
         output = None
         for name, given in result.items():
             if type(given) in _BOXES and name in self.values.repeated:
-                ops += self.values.changes(name, given)
+                ops += self.values.changes(name, given, node.name)
             elif len(result) == 1:
                 ops.append([SET, name])
                 output = given
             else:
                 ops.append([SET, name, given])
         return ops, output, about
+
+    def rides_along(self, duration: float) -> bool:
+        """Whether its row may be written with the next one: that of a decision which took no time to speak of."""
+        return bool(self.call.node.targets) and duration < _QUICK
 
     def restore(self, entry: Entry) -> None:
         """Take what the row of its outcome says. The values are read when a node needs them."""
@@ -110,9 +124,10 @@ class NodeCall:
         if STATUSES[entry.status] is Status.FAILED:
             return
         self.stored_at = entry.seq
+        said = meta[record.METADATA] or {}
+        self.names = said.get(GIVEN, self.names)
         if self.call.node.targets:
-            reason = (meta[record.METADATA] or {}).get(REASON, "")
-            self.decision = Decision(meta[record.DECISION], reason)
+            self.decision = Decision(meta[record.DECISION], said.get(REASON, ""))
 
     def logged(self) -> tuple[Any, ...]:
         """What the run log says of it: superstep, cached, decision."""

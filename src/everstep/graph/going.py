@@ -13,15 +13,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from everstep.codec import record
-from everstep.codec.values import view
 from everstep.errors import LoopLimitError
+from everstep.graph.again import Again, superstep_of
+from everstep.graph.caching import Lookup, cached, cached_awaited
 from everstep.graph.calls import NodeCall
 from everstep.graph.nested import GraphNode
 from everstep.graph.nodes import Interrupt, Node
 from everstep.graph.progress import Progress
 from everstep.graph.values import Values
-from everstep.model import STATUSES, Status
 from everstep.run import faults
 from everstep.run.asked import Ask
 from everstep.run.driving import drive, drive_awaited, known_loop
@@ -48,27 +47,11 @@ class Going:
         for node in graph.nodes:
             run.reach.add(node.function)
         self.progress = Progress(graph.shape, graph.bound, inputs)
-        newest, self._highest = self._read_record()
-        self.values = Values(run, self.progress, newest)
+        self._again = Again(run, graph.shape)
+        self.values = Values(run, self.progress, self._again.newest)
         self._number = -1
         self._errors: list[BaseException] = []
         run.partial_values = self.results
-
-    def _read_record(self) -> tuple[dict[str, int], int]:
-        """By name, the last row that gave a value; and the highest superstep that was counted."""
-        track = self.run.journal.track(None, NODES)
-        newest: dict[str, int] = {}
-        highest = -1
-        for step in track.steps if track is not None else ():
-            node, outcome = self.graph.shape.nodes.get(step.name), step.outcome
-            if node is None or outcome is None:
-                continue
-            if self.run.journal.reopened:
-                highest = max(highest, _superstep_of(outcome))
-            if STATUSES[outcome.status] is Status.COMPLETED:
-                for name in node.outputs:
-                    newest[name] = max(newest.get(name, 0), outcome.seq)
-        return newest, highest
 
     def results(self) -> dict[str, Any]:
         """What the nodes have given so far."""
@@ -96,14 +79,16 @@ class Going:
     def _ask(self, call: NodeCall) -> Ask:
         # A lane object for each call, on one path: one that waits for an answer does not hold up the others.
         lane = Lane(self.run, self.run.root.scope, NODES, None)
-        return self.run.ask_call(lane, call.call.node.name, call.call.index, call.taken, call)
+        ask = self.run.ask_call(lane, call.call.node.name, call.call.index, call.taken, call)
+        self._again.check(ask, call)
+        return ask
 
     def _count(self, asks: list[Ask]) -> None:
         """Number the superstep. What is done again after the run had ended comes after all that was there."""
-        recorded = [_superstep_of(ask.recorded.outcome) for ask in asks if _is_served(ask)]  # type: ignore[union-attr] # it is
+        recorded = [superstep_of(ask.recorded.outcome) for ask in asks if _is_served(ask)]  # type: ignore[union-attr] # it is
         number = max([self._number + 1, *recorded])
         if len(recorded) < len(asks):
-            number = max(number, self._highest + 1)
+            number = max(number, self._again.highest + 1)
         self._number = number if asks else self._number
         for ask in asks:
             _call_of(ask).superstep = number
@@ -137,6 +122,7 @@ class Going:
                     self.run.child_logs[call.child] = log
             if error is None:
                 self.values.take(call)
+                self._again.took(call)
             else:
                 self._errors.append(error)
 
@@ -148,7 +134,11 @@ class Going:
         if self._errors:
             self.run.is_partial = bool(self.progress.given)
             self._fail()
-        return self.results()
+        self.values.check_last()
+        results = self.results()
+        if not self.run.is_stopped:  # else what is on record may be asked for yet
+            self.run.corrections = self.values.corrections()
+        return results
 
     def _fail(self) -> None:
         first, *others = self._errors
@@ -166,11 +156,6 @@ def _is_served(ask: Ask) -> bool:
 def _call_of(ask: Ask) -> NodeCall:
     assert isinstance(ask.call, NodeCall)  # noqa: S101 - all that is asked for here
     return ask.call
-
-
-def _superstep_of(outcome: Any) -> int:
-    meta = view(outcome.meta)
-    return (meta[record.SUPERSTEP] if len(meta) > record.SUPERSTEP else None) or 0
 
 
 # By waiting.
@@ -201,7 +186,7 @@ def _called(going: Going, ask: Ask, given: dict[str, Any]) -> BaseException | No
     token = CURRENT.set(ask.lane)
     try:
         node = _call_of(ask).call.node
-        drive(ask_flow(going.run, ask, node.step, None), ask.lane, _body(going.run, node, given))
+        drive(ask_flow(going.run, ask, node.step, None), ask.lane, _body(going.run, _call_of(ask), given))
     except BaseException as error:  # noqa: BLE001 - the superstep decides on it, when all of its nodes have ended
         return error
     finally:
@@ -247,7 +232,7 @@ async def _awaited(going: Going, ask: Ask, given: dict[str, Any]) -> BaseExcepti
     node = _call_of(ask).call.node
     try:
         flow = ask_flow(going.run, ask, node.step, known_loop(node.name))
-        await drive_awaited(flow, lane, _awaited_body(going.run, node, given))
+        await drive_awaited(flow, lane, _awaited_body(going.run, _call_of(ask), given))
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # noqa: BLE001 - the superstep decides on it, when all of its nodes have ended
@@ -285,18 +270,21 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
 # What is called for a node.
 
 
-def _body(run: Execution, node: Node, given: dict[str, Any]) -> Callable[[], Any]:
+def _body(run: Execution, of: NodeCall, given: dict[str, Any]) -> Callable[[], Any]:
     """The call of a node's function, by waiting."""
+    node = of.call.node
     if isinstance(node, GraphNode):
         return node.body(node.graph.as_child(run.as_child).function, given)
     call = partial(node.step.function, **given)
     if isinstance(node, Interrupt):
         return lambda: node.ask(call())
-    return node.step.timed(call)
+    body = node.step.timed(call)
+    return body if node.cache is None else partial(cached, Lookup(run, of, node.cache, given), body)
 
 
-def _awaited_body(run: Execution, node: Node, given: dict[str, Any]) -> Callable[[], Any]:
+def _awaited_body(run: Execution, of: NodeCall, given: dict[str, Any]) -> Callable[[], Any]:
     """The call of a node's function, to be awaited: in a thread if it is plain and may take its time."""
+    node = of.call.node
     if isinstance(node, GraphNode):
         child = node.body(node.graph.as_child(run.as_child).function, given)
         return child if node.is_async else partial(_in_thread, child)
@@ -307,12 +295,14 @@ def _awaited_body(run: Execution, node: Node, given: dict[str, Any]) -> Callable
             return await node.ask(await call() if node.is_async else call())
 
         return ask
-    if node.is_async:
-        return node.step.timed_awaited(call)
-    if node.targets:
+    awaited: Callable[[], Any] = call if node.is_async else partial(_in_thread, call)
+    if node.targets and not node.is_async:
 
         async def choose() -> Any:
             return call()
 
-        return node.step.timed_awaited(choose)
-    return node.step.timed_awaited(partial(_in_thread, call))
+        awaited = choose
+    body = node.step.timed_awaited(awaited)
+    if node.cache is None:
+        return body
+    return partial(cached_awaited, Lookup(run, of, node.cache, given), body, _in_thread)

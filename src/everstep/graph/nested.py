@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any
 
-from everstep.errors import GraphError, GraphInputError
+from everstep.errors import GraphError
 from everstep.graph.nodes import Node
+from everstep.run.items import Items
 
 if TYPE_CHECKING:
     from everstep.graph.graph import Graph
@@ -67,7 +68,7 @@ class GraphNode(Node):
         given = {name: value for name, value in given.items() if value is not _OMITTED}
         if not self.map_over:
             return lambda: child(**given)
-        items = self._items(given)
+        items = Items(f"node {self.name!r}", given, self.map_over)
         if not self.is_async:
             return lambda: self._collected([self.graph(**item) for item in items])
 
@@ -82,27 +83,5 @@ class GraphNode(Node):
 
         return each_awaited
 
-    def _items(self, given: dict[str, Any]) -> list[dict[str, Any]]:
-        return items_of(f"node {self.name!r}", given, self.map_over)
-
     def _collected(self, results: list[dict[str, Any]]) -> dict[str, list[Any]]:
         return {inner: [result.get(inner) for result in results] for inner in self._outer}
-
-
-def items_of(where: str, given: Mapping[str, Any], map_over: Sequence[str], mode: str = "zip") -> list[dict[str, Any]]:
-    """The inputs of each item: those mapped over, one of each list, and the others as they are."""
-    lists: dict[str, list[Any]] = {}
-    for name in map_over:
-        if name not in given:
-            raise GraphInputError(where, f"is to go over {name!r}, which it was not given", "Give it a list of items.")
-        if isinstance(given[name], str | bytes | Mapping) or not hasattr(given[name], "__iter__"):
-            raise GraphInputError(
-                where, f"is to go over {name!r}, which is a {type(given[name]).__name__}", "Give it a list of items."
-            )
-        lists[name] = list(given[name])
-    lengths = {name: len(items) for name, items in lists.items()}
-    if mode == "zip" and len(set(lengths.values())) > 1:
-        said = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
-        raise GraphInputError(where, f"goes over lists of different lengths: {said}", "Give each the same number.")
-    rest = {name: value for name, value in given.items() if name not in lists}
-    return [{**rest, **dict(zip(lists, values, strict=True))} for values in zip(*lists.values(), strict=True)]

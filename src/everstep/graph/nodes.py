@@ -63,6 +63,8 @@ class Node:
         self.is_async = inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body)
         self.inputs, self.defaults, self.types = self._read_parameters(inputs or {})
         self._check()
+        if self.cache is not None:
+            self._check_cache(external=external)
         self.step: Step[..., Any] = Step(
             _collecting(function) if self.is_stream else function, name=self.name, output=None, append=False,
             external=external, unknown=unknown, retry=retry, timeout=timeout, ignore=(),
@@ -112,6 +114,15 @@ class Node:
                 f"route {self.name!r}", f"falls back on {self.default!r}, which is not one of its targets",
                 f"Add it to targets, or take one of {_listed(self.targets)}.",
             )  # fmt: skip
+
+    def _check_cache(self, *, external: bool) -> None:
+        why = None
+        if self.kind in {"interrupt", "graph"}:
+            why = "asks a person" if self.kind == "interrupt" else "is a run of its own"
+        elif external or not (self.outputs or self.targets):
+            why = "is external: what it does must happen" if external else "gives nothing that could be kept"
+        if why is not None:
+            raise GraphError(f"{self.kind} {self.name!r}", f"cannot have a cache: it {why}", "Leave cache= out.")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function gives."""

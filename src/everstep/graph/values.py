@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from everstep.codec import delta
-from everstep.codec.delta import SET, Saved
+from everstep.codec.delta import APPEND, SET, Saved
 from everstep.codec.values import encode
-from everstep.errors import RedactedValueWarning, UnstorableError
+from everstep.errors import MutatedArgumentError, RedactedValueWarning, UnstorableError
 from everstep.graph.calls import NodeCall, saved
 from everstep.graph.nodes import Node
 from everstep.graph.progress import Progress
@@ -35,6 +35,7 @@ class Values:
         self._progress = progress
         self._newest = newest  # by name, the last row that gave it when the run was taken up
         self._saved: dict[str, tuple[int, Saved | None]] = {}  # by name, its version and what it was then
+        self._stale: set[str] = set()  # names whose value is not the one that the state on record has
 
     def take(self, call: NodeCall) -> None:
         """What a node gave is a value from now on."""
@@ -43,11 +44,17 @@ class Values:
             progress.decided(call.call, call.decision)
         elif seq is None:
             progress.produced(call.result)
+            self._newest.update(dict.fromkeys(call.names, 0))
+            self._stale.difference_update(call.names)
         else:
-            progress.produced({name: _Stored(seq) for name in call.call.node.outputs})
+            progress.produced({name: _Stored(seq) for name in call.names})
+            self._stale.difference_update(call.names)
+            self._stale.update(name for name in call.names if self._newest.get(name) != seq)
 
     def load(self, names: Iterable[str] | None = None) -> None:
         """Read what is not held here; of all names, or of these."""
+        if not self._newest:
+            return
         values = self._progress.values
         wanted = {
             name: value.seq
@@ -86,24 +93,23 @@ class Values:
 
     # Changes.
 
-    def encoding(self, name: str, value: Any) -> bytes | None:
-        """The bytes of a value as it is now, None of one that has none."""
-        known = self._known(name, value)
-        return None if known is None else known.data
-
-    def _known(self, name: str, value: Any) -> Saved | None:
+    def saved(self, name: str, value: Any) -> Saved | None:
+        """What a value is in this version, to see later whether it changed; None of one that cannot be encoded."""
         version = self._progress.versions.get(name, 0)
         known = self._saved.get(name)
         if known is None or known[0] != version:
             known = self._saved[name] = version, saved(name, value)
         return known[1]
 
-    def changes(self, name: str, value: Any) -> list[Any]:
-        """The operations that make this the value of a name. It is the next version then."""
+    def changes(self, name: str, value: Any, node: str) -> list[Any]:
+        """The operations that make this the value of a name. It is the next version then.
+
+        Raises MutatedArgumentError if the version before is not what it was: a node changed it in place.
+        """
         progress, before = self._progress, None
-        if name in progress.given:
+        if name in progress.given and name not in self._stale:
             self.load([name])
-            before = self._known(name, progress.values[name])
+            before = self.saved(name, progress.values[name])
         version = progress.versions.get(name, 0) + 1
         try:
             if before is None:
@@ -112,5 +118,34 @@ class Values:
                 ops, after = delta.changed(name, before, value)
         except UnstorableError:  # named properly by whoever writes the row
             return [[SET, name, value]]
+        if before is not None and not _only_appends(ops) and progress.values[name] is not value:
+            self._check_unchanged(name, before, node)
         self._saved[name] = version, after
         return ops
+
+    def check_last(self) -> None:
+        """Raise MutatedArgumentError if a value that nobody gave again was changed in place."""
+        for name in self.repeated:
+            version, known = self._saved.get(name, (0, None))
+            if known is not None and version == self._progress.versions.get(name):
+                self._check_unchanged(name, known, self._progress.shape.consumers.get(name, ["?"])[-1])
+
+    def _check_unchanged(self, name: str, before: Saved, node: str) -> None:
+        try:
+            same = delta.is_as_saved(before, self._progress.values[name])
+        except UnstorableError:
+            same = False
+        if not same:
+            raise MutatedArgumentError(node, name)
+
+    def corrections(self) -> dict[str, Any]:
+        """What to set and delete, so that the state is what the values are here and not what superseded calls gave."""
+        progress = self._progress
+        return {
+            "set": {name: progress.values[name] for name in progress.given if name in self._stale},
+            "delete": [name for name in self._newest if name not in progress.given],
+        }
+
+
+def _only_appends(ops: list[Any]) -> bool:
+    return all(op[0] == APPEND for op in ops)

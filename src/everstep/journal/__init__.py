@@ -38,7 +38,8 @@ class Journal:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.scopes: dict[int | None, dict[str, Track]] = {}
         self.pauses: dict[int, Recorded] = {}
-        self.reopened = False  # the run had ended, and was taken up again
+        self.ended_at: int | None = None  # the run had ended here, and was taken up again
+        self.failures: list[Entry] = []  # that were asked for anew then
         self._end: Entry | None = None  # of the run; what follows it takes the run up again
         self._by_id: dict[int, Recorded] = {}
         self._failed: dict[int, tuple[int | None, Track, Recorded]] = {}  # by the seq of the outcome
@@ -141,7 +142,7 @@ class Journal:
             self._take_up(end)
 
     def _take_up(self, end: Entry) -> None:
-        self.reopened = True
+        self.ended_at = end.seq
         if end.status not in _REOPENING:
             return
         chain, first = _about(end, CHAIN) or [], None
@@ -165,6 +166,7 @@ class Journal:
         """Have a failed step asked for anew. The failed steps inside that its failure came from."""
         failure, position = step.outcome, track.steps.index(step)
         assert failure is not None  # noqa: S101 - it is known as failed by it
+        self.failures.append(failure)
         unknown, inside = _about(failure, UNKNOWN), step.id in self.scopes
         if unknown or (step.id is not None and step.id not in self.pauses and (inside or not step.intent)):
             # Its code runs again, over what it had recorded. A question that nobody answered is asked anew.

@@ -19,6 +19,9 @@ class Calls(Protocol):
     def outcome(self, value: Any) -> tuple[list[Any], Any, dict[str, Any]]:
         """The operations for what the node gave, the output to store, and what the row says beside the usual."""
 
+    def rides_along(self, duration: float) -> bool:
+        """Whether its row may be written with the next one, because to do it again would cost less than to write it."""
+
     def restore(self, entry: Entry) -> None:
         """Take what the row of its outcome says."""
 

@@ -73,6 +73,7 @@ class Execution(Telling, Stoppable):
         self.goes_on = False  # past a node that fails
         self.is_partial = False  # some nodes completed, though others failed
         self.partial_values: Callable[[], dict[str, Any]] | None = None  # what a graph has given so far
+        self.corrections: dict[str, Any] = {}  # what the end of a graph's run sets and deletes in the state
         self.also_failed: list[int] = []  # nodes of a graph that failed beside the one whose error ends the run
         self.divergence: DivergenceError | None = None  # kept: the code may have swallowed the exception
         self.keeping = threading.Lock()  # held while its lease is renewed, and while that ends
@@ -296,6 +297,8 @@ class Execution(Telling, Stoppable):
                 outer.override((output, *scope.ops))
             more = None if call is None and scope.child is None else (call, scope.child)
             self.log.append((ask.name, scope.id or entry.seq, outer, duration, Status.COMPLETED, None, more))
+            if call is not None and call.rides_along(duration) and not self.events and not self.restarts:
+                return None  # it is written with the next row
             return pen.send(loop)
 
     @staticmethod

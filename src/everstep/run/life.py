@@ -17,6 +17,7 @@ from everstep.errors import (
     DivergenceError,
     EverstepError,
     JournalError,
+    MapDiffersError,
     PrunedError,
     RunCancelledError,
     RunExistsError,
@@ -36,11 +37,11 @@ from everstep.run.flow import came_of_stopping
 from everstep.run.lanes import here
 from everstep.run.log import RunLog
 from everstep.run.noted import log_row, log_rows, paused_rows
-from everstep.run.pen import Pen, Waiter
+from everstep.run.pen import Pen, Waiter, after_run
 from everstep.run.result import PauseInfo, RunResult
 from everstep.run.spawning import watch_threads
 from everstep.run.stopping import RESTARTING
-from everstep.run.workflows import Workflow
+from everstep.run.workflows import MAP, Workflow
 from everstep.store.base import RunRow
 from everstep.trail.answers import CANCEL, cancel, unknown_prompt
 from everstep.trail.beginning import begin, check_inputs
@@ -50,6 +51,7 @@ from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
 
 _TRIES = 4  # at a run that others begin and finish at the same time
+_NOT_RESUMED = "A run needs all of its steps to go on; its state can be read. Run it anew under another id."
 _NAMED = "named"  # in what is said of a run: inputs that something stands for
 
 
@@ -74,7 +76,8 @@ class Life:
         self.kwargs: dict[str, Any] = {}
         self.resumed = False
         self.left_open = True  # the run has not ended, and nobody owns it once this is closed
-        self._paused_at: int | None = None
+        self.paused_at: int | None = None  # the row after which it waited for an answer
+        self.warns = True  # that it goes on with another version of the code
         self._status, self._value = Status.ACTIVE, None
         self._error: BaseException | None = None
         self._began = time.perf_counter()
@@ -117,6 +120,8 @@ class Life:
             inputs, about[_NAMED] = given.values, given.named or None
         if known is not None:
             self._check_workflow(known)
+            if known.base == 0:
+                self._check_kind(known.id, trail.store.entries(known.id, 0, 0)[0])
             if STATUSES[known.status] is Status.COMPLETED:
                 check_inputs(trail.store, trail.gate, known, inputs)
                 return self._restored(trail, known)
@@ -145,6 +150,10 @@ class Life:
         if row.workflow != self.workflow.name:
             raise WorkflowDiffersError(row.id, row.workflow, self.workflow.name)
 
+    def _check_kind(self, run_id: str, start: chain.Entry) -> None:
+        if bool(_about(start).get(MAP)) is not self.workflow.is_map:
+            raise MapDiffersError(run_id, is_map=not self.workflow.is_map)
+
     @staticmethod
     def _known(trail: Trail, run_id: str | None) -> RunRow | None:
         if run_id is None:
@@ -172,11 +181,12 @@ class Life:
             row = trail.store.run(run_id)
             self._check_workflow(row)
             if row.base > 0:
-                raise PrunedError(run_id, 0, row.base)
+                raise PrunedError(run_id, 0, row.base, way_out=_NOT_RESUMED)
             entries = Reader(trail.store).entries(row, 0, row.seq)
             journal = Journal(entries)
             self.resumed = True
-            self._paused_at = row.seq if STATUSES[row.status] is Status.PAUSED else None
+            self.paused_at = row.seq if STATUSES[row.status] is Status.PAUSED else None
+            self._check_kind(run_id, entries[0])
             self.workflow.check_structure(run_id, _about(entries[0]))
             self._compare_code(run_id, entries[0])
             pen.scribe.prepare()
@@ -207,7 +217,7 @@ class Life:
 
     def _compare_code(self, run_id: str, start: chain.Entry) -> None:
         was, now = _about(start).get("code"), self.workflow.fingerprint()["code"]
-        if was is not None and was != now:
+        if self.warns and was is not None and was != now:
             faults.warn(
                 f"run {run_id!r} goes on with another version of workflow {self.workflow.name!r} than it began with. "
                 "What was recorded is served where the code asks for the same, and a divergence is an error.",
@@ -269,6 +279,7 @@ class Life:
             self._ended(Status.FAILED, None, refused)
             yield self._write_end(loop)
         self.left_open = False
+        yield after_run(self.trail, run.run_id, loop)
 
     def _is_stopped_by(self, error: BaseException) -> bool:
         return came_of_stopping(error) and not faults.chain(error, self.run.root.scope)
@@ -285,6 +296,7 @@ class Life:
                 "end", loop, run_status=self._status, kind=Kind.END, status=self._status,
                 error=error,
                 output=None if self.workflow.gives_state else self._value, metadata={CHAIN: found} if found else None,
+                **self.run.corrections,
             )  # fmt: skip
             if self.run.pen is not None:  # no row of a task or thread that is left over comes after it
                 self.run.pen.close(self.run.stopping)
@@ -294,11 +306,11 @@ class Life:
         """Nothing is left to do until somebody answers."""
         run = self.run
         self._status, run.stopping = Status.PAUSED, "waits for an answer"
-        if run.pen is None or run.pen.scribe.claim.seq == self._paused_at:
+        if run.pen is None or run.pen.scribe.claim.seq == self.paused_at:
             return None  # it was paused here before
         return self._write(
             "waiting", loop, run_status=Status.PAUSED, kind=Kind.CHECKPOINT, status=Status.PAUSED,
-            node_type=CheckpointKind.BOUNDARY.value,
+            node_type=CheckpointKind.BOUNDARY.value, **run.corrections,
         )  # fmt: skip
 
     def _write(self, name: str, loop: asyncio.AbstractEventLoop | None, **detail: Any) -> Waiter:

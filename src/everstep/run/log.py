@@ -77,6 +77,13 @@ class NodeStats:
         """The time spent for each one that succeeded; 0 when none did."""
         return self.total_ms / self.succeeded if self.succeeded else 0.0
 
+    def __add__(self, other: NodeStats) -> NodeStats:
+        """What both came to."""
+        return NodeStats(
+            self.count + other.count, round(self.total_ms + other.total_ms, 3), self.errors + other.errors,
+            self.cached + other.cached,
+        )  # fmt: skip
+
     def to_dict(self) -> dict[str, Any]:
         """Its figures, the derived ones too."""
         return {
@@ -142,11 +149,11 @@ class RunLog:
     def summary(self) -> str:
         """One line: how many steps, how long, what failed, what was restored, and the slowest."""
         count = len(self.steps)
-        parts = [f"{count} step{'' if count == 1 else 's'} in {_ms(self.total_duration_ms)} ms"]
+        parts = [f"{count} step{'' if count == 1 else 's'} in {told_ms(self.total_duration_ms)} ms"]
         failed, restored, slowest = len(self.errors), self.restored_count, self._slowest()
         parts += [f"{failed} failed"] * bool(failed) + [f"{restored} restored"] * bool(restored)
         if slowest is not None:
-            parts.append(f"slowest {_shown(slowest.node_name, _NAME)} ({_ms(slowest.duration_ms)} ms)")
+            parts.append(f"slowest {_shown(slowest.node_name, _NAME)} ({told_ms(slowest.duration_ms)} ms)")
         return ", ".join(parts)
 
     def _slowest(self) -> NodeRecord | None:
@@ -169,19 +176,11 @@ class RunLog:
     def __str__(self) -> str:
         name = _shown(self.workflow, _NAME)
         title = f"{name} {_shown(self.run_id, _NAME)}: " if self.run_id else f"{name}: "
-        return "\n".join([title + self.summary(), *_table(list(_rows(self, 0)))])
+        return "\n".join([title + self.summary(), *table(list(_rows(self, 0)))])
 
     def _repr_html_(self) -> str:
         """The table, for a notebook."""
-        rows = list(_rows(self, 0))
-        shown = "".join(_html_row(_cells(*rows[place])) for place in _kept(rows))
-        left_out = len(rows) - len(_kept(rows))
-        more = f"<tr><td colspan=5>{left_out} more</td></tr>" if left_out else ""
-        head = "".join(f"<th>{title}</th>" for title in _TITLES)
-        return (
-            f"<table><caption>{escape(_shown(self.workflow, _NAME))}: {escape(self.summary())}</caption>"
-            f"<tr>{head}</tr>{shown}{more}</table>"
-        )
+        return html_table(f"{_shown(self.workflow, _NAME)}: {self.summary()}", list(_rows(self, 0)))
 
     def __repr__(self) -> str:
         return f"<RunLog {self.workflow!r} {self.run_id!r}: {self.summary()}>"
@@ -214,20 +213,31 @@ def _rows(log: RunLog, depth: int) -> Iterator[tuple[int, NodeRecord]]:
             waiting += [(level + 1, child) for child in reversed(inside.get(place, ()))]
 
 
-def _table(rows: list[tuple[int, NodeRecord]]) -> list[str]:
-    kept = _kept(rows)
+def table(rows: list[tuple[int, NodeRecord]], what: str = "step") -> list[str]:
+    """The lines of a table of steps, or of `what` they stand for, each with its depth."""
+    kept, titles = _kept(rows), (what, *_TITLES[1:])
     if not kept:
         return []
     shown = [(place, _cells(*rows[place])) for place in kept]
-    widths = [max(len(title), *(len(cells[at]) for _, cells in shown)) for at, title in enumerate(_TITLES)]
+    widths = [max(len(title), *(len(cells[at]) for _, cells in shown)) for at, title in enumerate(titles)]
     if all(not cells[1] for _, cells in shown):
         widths[1] = 0  # no run of this kind counts supersteps
-    lines, before = [_line(_TITLES, widths)], -1
+    lines, before = [_line(titles, widths)], -1
     for place, cells in shown:
-        lines += _gap(place - before - 1)
+        lines += _gap(place - before - 1, what)
         lines.append(_line(cells, widths))
         before = place
-    return [*lines, *_gap(len(rows) - before - 1)]
+    return [*lines, *_gap(len(rows) - before - 1, what)]
+
+
+def html_table(caption: str, rows: list[tuple[int, NodeRecord]], what: str = "step") -> str:
+    """The same as HTML."""
+    kept = _kept(rows)
+    shown = "".join(_html_row(_cells(*rows[place])) for place in kept)
+    left_out = len(rows) - len(kept)
+    more = f"<tr><td colspan=5>{left_out} more</td></tr>" if left_out else ""
+    head = "".join(f"<th>{title}</th>" for title in (what, *_TITLES[1:]))
+    return f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{shown}{more}</table>"
 
 
 def _kept(rows: list[tuple[int, NodeRecord]]) -> list[int]:
@@ -240,8 +250,8 @@ def _kept(rows: list[tuple[int, NodeRecord]]) -> list[int]:
     ]
 
 
-def _gap(count: int) -> list[str]:
-    return [f"  ... {count} more step{'' if count == 1 else 's'}"] if count else []
+def _gap(count: int, what: str) -> list[str]:
+    return [f"  ... {count} more {what}{'' if count == 1 else 's'}"] if count else []
 
 
 def _cells(depth: int, step: NodeRecord) -> tuple[str, str, str, str, str]:
@@ -276,7 +286,8 @@ def _shown(text: str, limit: int) -> str:
     return clean if len(clean) <= limit and not any(more) else clean[: limit - 3] + "..."
 
 
-def _ms(value: float) -> str:
+def told_ms(value: float) -> str:
+    """Milliseconds, as they are told."""
     return f"{value:,.3f}" if value < 10 else f"{value:,.1f}"
 
 

@@ -6,13 +6,16 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 from functools import partial
 from typing import Any
 
 from everstep.codec.chain import Entry
 from everstep.errors import EverstepError, RunStoppedError
+from everstep.run.lanes import CURRENT, OUTSIDE
 from everstep.store.base import Append, Keyframe
 from everstep.trail.scribe import Scribe
+from everstep.trail.trail import Trail
 
 Waiter = Callable[[], object] | asyncio.Future[Any] | None
 DURABILITIES = ("sync", "async", "exit")
@@ -125,3 +128,15 @@ def joined(appends: list[Append]) -> Append:
         status = append.status if append.status is not None else status
     entries = [entry for append in appends for entry in append.entries]
     return Append(appends[0].claim, entries, blobs, keyframe, status)
+
+
+def after_run(trail: Trail | None, run_id: str, loop: asyncio.AbstractEventLoop | None) -> Waiter:
+    """What the trail does when a run has ended, to be waited for; off the loop, and in no lane of the run around it."""
+    if trail is None or trail.after_run is None:
+        return None
+    job = partial(trail.after_run, run_id)
+    if loop is None:
+        return job
+    context = copy_context()
+    context.run(CURRENT.set, OUTSIDE)
+    return context.run(loop.run_in_executor, None, job)

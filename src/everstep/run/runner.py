@@ -28,13 +28,13 @@ class _Runs:
         self,
         trail: Trail | AsyncTrail | None = None,
         *,
-        durability: Durability = "sync",
+        durability: Durability | None = None,
         lease: float = LEASE_SECONDS,
     ) -> None:
-        if durability not in DURABILITIES:
+        if durability not in {None, *DURABILITIES}:
             raise ValueError(f"durability={durability!r}: use one of {', '.join(DURABILITIES)}")
         self.trail = trail.trail if isinstance(trail, AsyncTrail) else trail
-        self.durability = durability
+        self.durability: str = durability or (self.trail and self.trail.durability) or "sync"
         self.lease = lease
 
     def life(self, workflow: Workflow[..., Any]) -> Life:

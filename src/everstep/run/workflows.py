@@ -15,11 +15,13 @@ from everstep.run.steps import body_of, short_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
+MAP = "map"  # in what is said of a run: it is one over many items
 
 
 class Workflow(Generic[P, R]):
     """A function whose steps are kept. Called in a run it is a child run; outside of one it is the plain function."""
 
+    is_map = False  # a run of it is one over many items
     gives_state = False  # its result is the state, and need not be stored beside it
 
     def __init__(self, function: Callable[P, R], name: str | None) -> None:

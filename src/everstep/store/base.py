@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from everstep.codec.chain import Entry
+from everstep.store.cache import ValueCache
 
 if TYPE_CHECKING:
     import asyncio
@@ -245,3 +246,11 @@ class Searches(Protocol):
 
     def search(self, words: str, limit: int) -> list[tuple[str, Entry]]:
         """Rows that hold all the words, best first, with the run they stand in."""
+
+
+@runtime_checkable
+class Caches(Protocol):
+    """A store with a place for values that can be computed again."""
+
+    def cache(self) -> ValueCache:
+        """That place. Raises ReadOnlyError where nothing may be written."""

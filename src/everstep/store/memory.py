@@ -26,6 +26,7 @@ from everstep.errors import (
 )
 from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, STATUSES, Kind, Status
 from everstep.store.base import ANY, LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow, Settled
+from everstep.store.cache import ValueCache
 from everstep.store.search import SearchIndex
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class MemoryStore:
         self._generation = 0
         self._keys = 0
         self._arrivals = count()
+        self._cache = ValueCache()
         self._closed = False
 
     def create(self, new: NewRun) -> Claim:
@@ -258,7 +260,11 @@ class MemoryStore:
         finally:
             index.close()
 
+    def cache(self) -> ValueCache:
+        return self._cache
+
     def drop(self, run_id: str) -> Counts:
+        self._cache.clear()
         with self._lock:
             self._check_open()
             run = self._find(run_id)
@@ -287,6 +293,7 @@ class MemoryStore:
             return Counts(0, gone, len(older), self._sweep())
 
     def erase(self, run_id: str, entries: Sequence[Entry]) -> None:
+        self._cache.clear()
         with self._lock:
             self._check_open()
             named = self._find(run_id)

@@ -7,14 +7,16 @@ retention or erasure takes out of the log must not live on in it, so then it is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from functools import partial
+from typing import Any, Literal, get_args
 
 import apsw
 
 from everstep.codec import chain
 from everstep.codec.chain import Entry
-from everstep.codec.record import ERROR, INPUTS, OPS, OUTPUT, read_payload
+from everstep.codec.record import ERROR, INPUTS, OPS, OUTPUT, ops_of, read_payload
 from everstep.codec.values import Generic
 from everstep.errors import DamagedError
 
@@ -22,13 +24,16 @@ _TABLES = """
 create table if not exists seen(row integer not null, generation integer not null);
 create virtual table if not exists words using fts5(text, content='', contentless_delete=1, tokenize='unicode61');
 """
+Field = Literal["name", "inputs", "output", "values", "error"]
+_PLACES = {"inputs": INPUTS, "output": OUTPUT, "error": ERROR}
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 
 
 class SearchIndex:
     """The words of a log's rows. `path` may be ":memory:" where nothing may be written."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, text: Callable[[Entry], str] | None = None) -> None:
+        self._text = text or text_of
         self._connection = apsw.Connection(path)
         self._connection.set_busy_timeout(10_000)
         self._connection.execute("pragma secure_delete = on")
@@ -47,7 +52,7 @@ class SearchIndex:
                 connection.execute("insert into words(words) values('delete-all')")
             newest = since
             for row, entry in rows:
-                connection.execute("insert or replace into words(rowid, text) values(?, ?)", (row, text_of(entry)))
+                connection.execute("insert or replace into words(rowid, text) values(?, ?)", (row, self._text(entry)))
                 newest = row
             connection.execute("delete from seen")
             connection.execute("insert into seen values(?, ?)", (newest, generation))
@@ -85,6 +90,29 @@ def text_of(entry: Entry) -> str:
         except DamagedError:
             return entry.name  # verify tells of it; a search over the rest still helps
         _gather([payload[at] for at in (INPUTS, OUTPUT, OPS, ERROR) if at < len(payload)], words)
+    return "\n".join(words)
+
+
+def held_in(field: Field, words: str, hits: list[tuple[str, Entry]]) -> list[tuple[str, Entry]]:
+    """Those of the hits that hold all the words in one part, best first: that part alone is searched again."""
+    if field not in get_args(Field):
+        raise ValueError(f"field={field!r}: use one of {', '.join(get_args(Field))}")
+    with closing(SearchIndex(":memory:", partial(_part_of, field))) as index:
+        index.add(((row, entry) for row, (_, entry) in enumerate(hits, 1)), 0, 0)
+        return [hits[row - 1] for row in index.find(words)]
+
+
+def _part_of(field: Field, entry: Entry) -> str:
+    """The words of one part of a row; `values` are what it put into the state."""
+    if field == "name" or chain.is_erased(entry):
+        return entry.name if field == "name" else ""
+    try:
+        payload = read_payload(entry, None)
+    except DamagedError:
+        return ""  # as above
+    words: list[str] = []
+    place = _PLACES.get(field)
+    _gather(ops_of(payload) if place is None else payload[place : place + 1], words)
     return "\n".join(words)
 
 

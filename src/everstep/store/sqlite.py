@@ -23,6 +23,7 @@ from everstep.errors import (
 )
 from everstep.store import reading, retention, rows, schema, writing
 from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow, Settled
+from everstep.store.cache import ValueCache
 from everstep.store.commit import GroupCommit, Job
 from everstep.store.lock import LOCK_UN, flock, open_lock, take
 from everstep.store.process_fork import at_work, watch
@@ -55,6 +56,7 @@ class SqliteStore:
         self._readers: list[apsw.Connection] = [first] if read_only else []
         self._writer: apsw.Connection | None = None if read_only else first
         self._lock_file = -1 if read_only else open_lock(self.where + "-lock")
+        self._cache = ValueCache(beside=self.where)
         self._group = GroupCommit(self._commit, self.where)
         self._inode, self._next_look = os.stat(self.where).st_ino, 0.0  # noqa: PTH116 - paths are text here
         watch(self)
@@ -219,11 +221,17 @@ class SqliteStore:
         with self._snapshot() as connection:
             return reading.marked(connection, run_id, kind, limit)
 
+    def cache(self) -> ValueCache:
+        if self.read_only:
+            raise ReadOnlyError(self.where)
+        return self._cache
+
     # Letting go.
 
     def drop(self, run_id: str) -> Counts:
         self._write(lambda connection: retention.hide(connection, run_id))
         self._forget_words()
+        self._cache.clear()
         return self.reclaim()
 
     def prune(self, run_id: str, base: Keyframe, generation: int) -> Counts | None:
@@ -235,6 +243,7 @@ class SqliteStore:
     def erase(self, run_id: str, entries: Sequence[Entry]) -> None:
         self._write(lambda connection: retention.erase(connection, run_id, entries))
         self._forget_words()
+        self._cache.clear()
 
     def _forget_words(self) -> None:
         """What is gone from the log must not live on in the index of its words, which is made anew when needed."""

@@ -104,7 +104,7 @@ def check_inputs(store: Store, gate: Gate, run: RunRow, inputs: Any) -> None:
     if is_erased(first):
         return
     kept = read_payload(first, Reader(store).fetch)[INPUTS : INPUTS + 1] or [None]
-    if _in_order(kept) != _in_order(view(gate.gate([inputs]))):
+    if in_order(kept) != in_order(view(gate.gate([inputs]))):
         raise InputsDifferError(run.id)
 
 
@@ -115,7 +115,7 @@ def give_up_for_dead(store: Store, run: RunRow) -> None:
             store.renew(Claim(run.id, run.owner, run.epoch, run.seq, run.hash, run.key, run.generation), 0)
 
 
-def _in_order(value: Any) -> bytes:
+def in_order(value: Any) -> bytes:
     """The encoding with the keys of every dict in one order: inputs that differ in that alone are the same."""
     return encode(_sorted(value))
 

@@ -52,7 +52,7 @@ class Scribe:
         self._lost = False
         self._outdated = False
         self._process = os.getpid()  # a fork of it has the same right, and may not use it
-        self._reopens = reopens  # the run had ended: its next step makes it active again
+        self.reopens = reopens  # the run had ended: its next step makes it active again
 
     def step(self, name: str, **detail: Unpack[Detail]) -> Append:
         """The row of a step."""
@@ -226,8 +226,8 @@ class Scribe:
             claim.run_id, claim.owner, claim.epoch, entry.seq, entry.hash, claim.key, claim.generation, claim.lease
         )
         self._shadow = shadow  # last: an interrupt before it only costs that the shadow is read again
-        if self._reopens:
-            self._reopens, run_status = False, _ACTIVE if run_status is None else run_status
+        if self.reopens:
+            self.reopens, run_status = False, _ACTIVE if run_status is None else run_status
         return Append(claim, (entry,), blobs, keyframe, run_status)
 
     def _named(self, refused: UnstorableError, meta: list[Any], ops: list[Any]) -> UnstorableError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Self, Unpack
@@ -24,8 +24,9 @@ from everstep.model import (
 )
 from everstep.policy.redaction import Gate
 from everstep.policy.rules import Rule
-from everstep.store.base import ANY, Counts, Retains, RunQuery, RunRow, Searches, Store
-from everstep.trail import answers, retention
+from everstep.store.base import ANY, Caches, Counts, Retains, RunQuery, RunRow, Searches, Store
+from everstep.store.search import Field, held_in
+from everstep.trail import answers, retention, supersteps
 from everstep.trail.beginning import Beginning, Forking, begin, fork, gated_tags
 from everstep.trail.check import Report, verify
 from everstep.trail.compare import Change, changes
@@ -34,6 +35,7 @@ from everstep.trail.events import Events
 from everstep.trail.opening import open_store
 from everstep.trail.reading import Reader
 from everstep.trail.recorder import Recorder
+from everstep.trail.supersteps import CheckpointContent, Supersteps
 
 _ALL = 1_000_000_000
 _PATIENCE = 10.0  # seconds that closing waits for handlers of events
@@ -52,6 +54,9 @@ def open(url: str | os.PathLike[str], *, read_only: bool = False, redact: Iterab
 
 class Trail:
     """Everything recorded in one store. Safe to share between threads."""
+
+    durability: str | None = None  # how durable runs of it are, unless their runner says
+    after_run: Callable[[str], object] | None = None  # is told when a runner has ended a run
 
     def __init__(self, store: Store, *, redact: Iterable[Rule] = ()) -> None:
         self.store = store
@@ -149,7 +154,10 @@ class Trail:
     def checkpoints(
         self, run_id: str | None = None, *, kind: CheckpointKind | str | None = None, limit: int = 100
     ) -> list[Checkpoint]:
-        """Named points, newest first, of one run's history or of all runs."""
+        """Named points, newest first, of one run's history or of all runs.
+
+        Of one run the ends of its supersteps are among them, as kind `boundary`: they are found, not written.
+        """
         wanted = None if kind is None else CheckpointKind(kind)
         reader, runs, found = Reader(self.store), dict[str, RunRow](), list[Checkpoint]()
         owner_id = None if run_id is None else self._id(run_id)
@@ -161,7 +169,33 @@ class Trail:
             why = next((word for word in CheckpointKind if word == record.node_type), CheckpointKind.MANUAL)
             if wanted in {None, why}:
                 found.append(Checkpoint(owner, record.seq, record.name, why, record.started_at, record.metadata))
+        if owner_id is not None and wanted in {None, CheckpointKind.BOUNDARY}:
+            return supersteps.merged(found, Supersteps(self.store, owner_id).boundaries(), limit)
         return found[:limit]
+
+    # A graph's run, superstep by superstep.
+
+    list_workflows = runs
+
+    def get_steps(self, run_id: str, superstep: int | None = None, *, view: bool = False) -> list[StepRecord]:
+        """The steps as people count them: one for each time a node, or a step at the top, ended; failures too."""
+        return Supersteps(self.store, self._id(run_id), as_view=view).steps(superstep)
+
+    def get_state(self, run_id: str, superstep: int | None = None, *, view: bool = False) -> dict[str, Any]:
+        """The values after a superstep, the newest by default. Raises StepNotFoundError or PrunedError."""
+        return Supersteps(self.store, self._id(run_id), as_view=view).state(superstep)
+
+    def get_checkpoint(self, run_id: str, superstep: int | None = None, *, view: bool = False) -> CheckpointContent:
+        """The values after a superstep and the steps that led there. Raises StepNotFoundError or PrunedError."""
+        return Supersteps(self.store, self._id(run_id), as_view=view).content(superstep)
+
+    def get_run_inputs(self, run_id: str, *, view: bool = False) -> Any:
+        """What a run began with. Raises PrunedError when its first step was pruned."""
+        return self.step(run_id, 0, view=view).inputs
+
+    def step_at(self, address: str, *, view: bool = False) -> StepRecord:
+        """The newest step at `run:superstep:node`. Raises StepNotFoundError or PrunedError."""
+        return supersteps.at_address(self, address, view=view)
 
     def lineage(self, run_id: str) -> list[Run]:
         """Where a run came from and what came of it: its ancestors from the root on, itself, then its forks."""
@@ -191,13 +225,17 @@ class Trail:
             return self.run(address).id, None  # an id may look like an address
         return head, int(tail)
 
-    def search(self, words: str, *, limit: int = 20, view: bool = True) -> list[StepRecord]:
-        """Steps whose values or errors hold all words, best first. "Quoted words" stand together; a star is any end."""
+    def search(self, words: str, field: Field | None = None, limit: int = 20, *, view: bool = True) -> list[StepRecord]:
+        """Steps that hold all words, best first. "Quoted words" stand together; a star is any end.
+
+        With `field`, all of them in that part of the step: name, inputs, output, values or error.
+        """
         _check_limit(limit)
         if not isinstance(self.store, Searches):
             raise StoreError(f"the store {self.store.where!r} cannot search. Read its steps, or keep them in SQLite.")
-        reader = Reader(self.store, as_view=view)
-        return [StepRecord(run, entry, reader.fetch, reader.decode) for run, entry in self.store.search(words, limit)]
+        reader, found = Reader(self.store, as_view=view), self.store.search(words, limit if field is None else _ALL)
+        hits = found if field is None else held_in(field, words, found)[:limit]
+        return [StepRecord(run, entry, reader.fetch, reader.decode) for run, entry in hits]
 
     def verify(self, run_id: str | None = None) -> Report:
         """Check every row, keyframe and piece of one run, or of all."""
@@ -217,6 +255,12 @@ class Trail:
         """Remove what nothing refers to any more and give the space back to the file system."""
         return self._retaining().reclaim()
 
+    def clear_cache(self) -> None:
+        """Let go of all that nodes with a cache gave: each is computed again when it is needed."""
+        if not isinstance(self.store, Caches):
+            raise StoreError(f"the store {self.store.where!r} has no cache: values are cached in the process alone.")
+        self.store.cache().clear()
+
     def _retaining(self) -> Retains:
         if not isinstance(self.store, Retains):
             raise StoreError(f"the store {self.store.where!r} cannot let go of history. Keep it in SQLite to prune.")
@@ -234,7 +278,7 @@ class Trail:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Trail {self.store.where!r}>"
+        return f"<{type(self).__name__} {self.store.where!r}>"
 
 
 def _public(row: RunRow) -> Run:

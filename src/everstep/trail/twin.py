@@ -76,6 +76,12 @@ class AsyncTrail:
     step = _off_the_loop(Trail.step)
     state = _off_the_loop(Trail.state)
     checkpoints = _off_the_loop(Trail.checkpoints)
+    list_workflows = _off_the_loop(Trail.list_workflows)
+    get_steps = _off_the_loop(Trail.get_steps)
+    get_state = _off_the_loop(Trail.get_state)
+    get_checkpoint = _off_the_loop(Trail.get_checkpoint)
+    get_run_inputs = _off_the_loop(Trail.get_run_inputs)
+    step_at = _off_the_loop(Trail.step_at)
     lineage = _off_the_loop(Trail.lineage)
     answer = _off_the_loop(Trail.answer)
     cancel = _off_the_loop(Trail.cancel)
@@ -86,6 +92,7 @@ class AsyncTrail:
     prune = _off_the_loop(Trail.prune)
     drop = _off_the_loop(Trail.drop)
     reclaim = _off_the_loop(Trail.reclaim)
+    clear_cache = _off_the_loop(Trail.clear_cache)
     close = _off_the_loop(Trail.close)
 
     async def __aenter__(self) -> Self:
