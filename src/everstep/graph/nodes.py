@@ -11,6 +11,7 @@ from typing import Any, Literal, overload
 from everstep.errors import GraphError
 from everstep.graph.cache import Cache
 from everstep.model import END
+from everstep.run.lanes import here
 from everstep.run.retry import Retry
 from everstep.run.steps import Step, Unknown, body_of, short_name
 from everstep.run.waiting import pause
@@ -66,7 +67,7 @@ class Node:
         if self.cache is not None:
             self._check_cache(external=external)
         self.step: Step[..., Any] = Step(
-            _collecting(function) if self.is_stream else function, name=self.name, output=None, append=False,
+            _collecting(function, self.name) if self.is_stream else function, name=self.name, output=None, append=False,
             external=external, unknown=unknown, retry=retry, timeout=timeout, ignore=(),
         )  # fmt: skip
 
@@ -218,19 +219,26 @@ def names(output: str | Sequence[str] | None) -> tuple[str, ...]:
     return (output,) if isinstance(output, str) else tuple(output)
 
 
-def _collecting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that gives what a generator yields, as a list."""
+def _collecting(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A function that gives what a generator yields, as a list, and tells of each item at once."""
     if inspect.isasyncgenfunction(body_of(function)):
 
         async def collect_awaited(*args: Any, **kwargs: Any) -> list[Any]:
-            return [chunk async for chunk in function(*args, **kwargs)]
+            return [_told(name, chunk) async for chunk in function(*args, **kwargs)]
 
         return update_wrapper(collect_awaited, function)
 
     def collect(*args: Any, **kwargs: Any) -> list[Any]:
-        return list(function(*args, **kwargs))
+        return [_told(name, chunk) for chunk in function(*args, **kwargs)]
 
     return update_wrapper(collect, function)
+
+
+def _told(name: str, chunk: Any) -> Any:
+    lane = here()
+    if lane is not None:
+        lane.run.tell_chunk(name, chunk)
+    return chunk
 
 
 def _annotated(function: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 from everstep.codec import chain
 from everstep.codec.record import StepRecord
+from everstep.codec.values import view
 from everstep.model import Status
 from everstep.run import faults
 from everstep.run.asked import Ask
@@ -40,6 +41,12 @@ class Telling:
     def tell_outcome(self, ask: Ask, error: BaseException | None) -> None:
         """Tell how a step ended."""
         self.tell("step_completed" if error is None else "step_failed", ask.entry, error)
+
+    def tell_chunk(self, node: str, chunk: Any) -> None:
+        """Tell what a node that streams has just given, as it will be stored."""
+        if self.events and self.pen is not None:
+            given = view(self.pen.scribe.gate.gate(chunk))
+            self.events.emit(Event("chunk", self.run_id, self.name, node_name=node, chunk=given))
 
     def note(
         self,

@@ -33,8 +33,8 @@ else:
     asyncio, logging, futures = Late("asyncio"), Late("logging"), Late("concurrent.futures")
 
 NAMES = (
-    "run_started", "run_resumed", "run_completed", "run_failed", "run_paused", "run_cancelled",
-    "step_completed", "step_failed", "step_restored", "checkpoint",
+    "run_started", "run_resumed", "run_completed", "run_failed", "run_partial", "run_paused", "run_stopped",
+    "run_cancelled", "step_completed", "step_failed", "step_restored", "chunk", "checkpoint",
 )  # fmt: skip
 _KNOWN = frozenset(NAMES)
 _HIDDEN: list[tuple[contextvars.ContextVar[Any], Any]] = []
@@ -49,6 +49,8 @@ class Event:
     workflow: str
     step: StepRecord | None = None
     error: str | None = None
+    node_name: str | None = None  # of a chunk: the node that is at work, and has no record yet
+    chunk: Any = None
     at: datetime = field(default_factory=partial(datetime.now, UTC))
 
 
