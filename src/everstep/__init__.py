@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from everstep.run.log import NodeRecord as NodeRecord
     from everstep.run.log import NodeStats as NodeStats
     from everstep.run.log import RunLog as RunLog
+    from everstep.run.mapped import MapResult as MapResult
     from everstep.run.result import PauseInfo as PauseInfo
     from everstep.run.result import RunResult as RunResult
     from everstep.run.retry import Retry as Retry
@@ -76,6 +77,7 @@ _HOMES = {
     "EverstepError": "everstep.errors",
     "Graph": "everstep.graph.graph",
     "Kind": "everstep.model",
+    "MapResult": "everstep.run.mapped",
     "NodeRecord": "everstep.run.log",
     "NodeStats": "everstep.run.log",
     "PauseInfo": "everstep.run.result",

@@ -36,6 +36,7 @@ PUBLIC_NAMES: list[str] = [
     "EverstepError",
     "Graph",
     "Kind",
+    "MapResult",
     "NodeRecord",
     "NodeStats",
     "PauseInfo",

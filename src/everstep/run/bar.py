@@ -12,20 +12,23 @@ _PATIENCE = 1.0  # seconds: what is over sooner needs no bar
 class Bar:
     """How many items are done, on stderr, once it takes long enough to be worth a look. Nothing stays of it."""
 
-    def __init__(self, title: str, total: int, *, shown: bool) -> None:
-        self._title, self._total = title, total
+    def __init__(self, title: str, total: int, *, wanted: bool) -> None:
+        self._title, self._total, self._wanted = title, total, wanted
         self._done = self._failed = 0
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._drawn: Any = None
         self._task: Any = None
-        if shown and sys.stderr is not None and sys.stderr.isatty():
+
+    def show(self) -> None:
+        """Have it drawn, until `close`."""
+        if self._wanted and sys.stderr is not None and sys.stderr.isatty():
             threading.Thread(target=self._draw, name="everstep-bar", daemon=True).start()
 
     def _draw(self) -> None:
         if self._closed.wait(_PATIENCE):
             return
-        # 60 ms that only somebody who looks pays.
+        # 50 ms that only somebody who looks pays.
         from rich.console import Console  # noqa: PLC0415 - as said above
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415 - as said above
 

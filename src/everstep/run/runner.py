@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar
 
+from everstep.run.batch import Batch
+from everstep.run.items import Mode
 from everstep.run.life import Life, begun
+from everstep.run.mapped import MapResult
+from everstep.run.mapping import map_awaited, map_waiting
 from everstep.run.pen import DURABILITIES
 from everstep.run.result import RunResult
 from everstep.run.through import AS_CHILD, ErrorHandling, go_through, go_through_awaited, in_a_thread, terminable_task
@@ -39,9 +43,15 @@ class _Runs:
 
     def life(self, workflow: Workflow[..., Any]) -> Life:
         """A run to begin."""
-        if not isinstance(workflow, Workflow):
-            raise TypeError(f"{workflow!r} is not a workflow: decorate it with @everstep.workflow")
+        _check_workflow(workflow)
         return Life(self.trail, self.durability, self.lease, workflow, AS_CHILD)
+
+    def batch(
+        self, workflow: Workflow[..., Any], values: Mapping[str, Any], map_over: str | Sequence[str], **how: Any
+    ) -> Batch:
+        """A map to begin."""
+        _check_workflow(workflow)
+        return Batch((self.trail, self.durability, self.lease), workflow, values, map_over, **how)
 
     def settle(self, run_id: str | None, answer: Any) -> None:
         """Take the answer that a paused run is given."""
@@ -49,6 +59,18 @@ class _Runs:
             if run_id is None or self.trail is None:
                 raise ValueError("an answer is for a run of a trail: give the id of the run that waits")
             self.trail.answer(run_id, answer)
+
+
+def _check_workflow(workflow: object) -> None:
+    if not isinstance(workflow, Workflow):
+        raise TypeError(f"{workflow!r} is not a workflow: decorate it with @everstep.workflow")
+
+
+def one_of(run_id: str | None, workflow_id: str | None) -> str | None:
+    """The id of a run, which has two spellings."""
+    if run_id is not None and workflow_id not in {None, run_id}:
+        raise ValueError(f"id={run_id!r} and workflow_id={workflow_id!r} are two ids of one run: give one of them")
+    return workflow_id if run_id is None else run_id
 
 
 class Runner(_Runs):
@@ -59,6 +81,7 @@ class Runner(_Runs):
         workflow: Workflow[P, Any],
         *args: Any,
         id: str | None = None,  # noqa: A002 - the run's id, as everywhere
+        workflow_id: str | None = None,
         tags: Mapping[str, str] | None = None,
         answer: Any = NO_ANSWER,
         error_handling: ErrorHandling = "raise",
@@ -69,11 +92,11 @@ class Runner(_Runs):
         Of a run that has completed the recorded result is given. Raises what the workflow raises, InputsDifferError,
         OwnedError, DivergenceError and RunCancelledError.
         """
-        self.settle(id, answer)
+        run_id = one_of(id, workflow_id)
+        self.settle(run_id, answer)
         life = self.life(workflow)
-        if workflow.is_async and asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises where there is none
-            raise RuntimeError(f"an event loop runs here, which {workflow!r} needs: await AsyncRunner.run instead")
-        done = life.begin(id, args, kwargs, tags=tags)
+        _check_no_loop(workflow)
+        done = life.begin(run_id, args, kwargs, tags=tags)
         return done or go_through(life, error_handling)
 
     def resume(self, workflow: Workflow[..., Any], run_id: str) -> RunResult[Any]:
@@ -81,6 +104,40 @@ class Runner(_Runs):
         if self.trail is not None:
             self.trail.run(run_id)
         return self.run(workflow, id=run_id)
+
+    def map(
+        self,
+        workflow: Workflow[..., Any],
+        values: Mapping[str, Any],
+        *,
+        map_over: str | Sequence[str],
+        id: str | None = None,  # noqa: A002 - the run's id, as everywhere
+        workflow_id: str | None = None,
+        mode: Mode = "zip",
+        max_concurrency: int = 1,
+        error_handling: ErrorHandling = "raise",
+        tags: Mapping[str, str] | None = None,
+        progress: bool = True,
+    ) -> MapResult:
+        """Run a workflow once for each item of the lists that `map_over` names, or go on with a map that has this id.
+
+        Items are known by what they are: those that completed before are restored, wherever they stand. Raises what
+        the first item fails with, when those at work have ended; with error_handling="continue" all are tried.
+        """
+        batch = self.batch(
+            workflow, values, map_over, mode=mode, max_concurrency=max_concurrency, error_handling=error_handling,
+            progress=progress,
+        )  # fmt: skip
+        run_id = one_of(id, workflow_id)
+        if not workflow.is_async:
+            return map_waiting(batch, run_id, tags)
+        _check_no_loop(workflow)
+        return asyncio.run(map_awaited(batch, run_id, tags))
+
+
+def _check_no_loop(workflow: Workflow[..., Any]) -> None:
+    if workflow.is_async and asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises where there is none
+        raise RuntimeError(f"an event loop runs here, which {workflow!r} needs: await it with an AsyncRunner instead")
 
 
 class AsyncRunner(_Runs):
@@ -91,17 +148,18 @@ class AsyncRunner(_Runs):
         workflow: Workflow[P, Any],
         *args: Any,
         id: str | None = None,  # noqa: A002 - the run's id, as everywhere
+        workflow_id: str | None = None,
         tags: Mapping[str, str] | None = None,
         answer: Any = NO_ANSWER,
         error_handling: ErrorHandling = "raise",
         **kwargs: Any,
     ) -> RunResult[Any]:
         """Run a workflow, or go on with a run, as `Runner.run` does."""
-        life = self.life(workflow)
+        life, run_id = self.life(workflow), one_of(id, workflow_id)
 
         def begin() -> RunResult[Any] | None:
-            self.settle(id, answer)
-            return life.begin(id, args, kwargs, tags=tags)
+            self.settle(run_id, answer)
+            return life.begin(run_id, args, kwargs, tags=tags)
 
         done = await begun(life, begin)
         if done is not None:
@@ -116,3 +174,24 @@ class AsyncRunner(_Runs):
         if self.trail is not None:
             await asyncio.to_thread(self.trail.run, run_id)
         return await self.run(workflow, id=run_id)
+
+    async def map(
+        self,
+        workflow: Workflow[..., Any],
+        values: Mapping[str, Any],
+        *,
+        map_over: str | Sequence[str],
+        id: str | None = None,  # noqa: A002 - the run's id, as everywhere
+        workflow_id: str | None = None,
+        mode: Mode = "zip",
+        max_concurrency: int = 16,
+        error_handling: ErrorHandling = "raise",
+        tags: Mapping[str, str] | None = None,
+        progress: bool = True,
+    ) -> MapResult:
+        """Run a workflow once for each item, as `Runner.map` does, several items at the same time."""
+        batch = self.batch(
+            workflow, values, map_over, mode=mode, max_concurrency=max_concurrency, error_handling=error_handling,
+            progress=progress,
+        )  # fmt: skip
+        return await map_awaited(batch, one_of(id, workflow_id), tags)
