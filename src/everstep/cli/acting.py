@@ -163,7 +163,11 @@ def resume(run: str, app: str | None) -> int:
         module, attribute = load(named)
         workflow = workflow_in(module, attribute, found.workflow, Workflow)
         result = Runner(_opened_there(module, trail)).run(workflow, id=run_id, error_handling="continue")
-    value = trail.step(run_id, trail.run(run_id).head, view=True).output if result.completed else None
+    value = None
+    if result.completed and workflow.gives_state:
+        value = trail.state(run_id, view=True)
+    elif result.completed:
+        value = trail.step(run_id, trail.run(run_id).head, view=True).output
     return _tell(here, result, value)
 
 
