@@ -107,3 +107,23 @@ def test_approval_waits_without_a_process_and_goes_on_when_it_is_answered() -> N
 def test_another_id_is_another_notice() -> None:
     example("approval.py")
     assert example("approval.py", "notice-2").startswith("writing\n")
+
+
+def test_a_map_that_met_a_rate_limit_does_what_is_left_the_next_time() -> None:
+    pages = [path.read_text("utf-8").splitlines()[0][2:] for path in sorted((ROOT / "docs" / "adr").glob("*.md"))]
+    allowed = 20  # calls of the model, each time
+    for restored in range(0, len(pages), allowed):
+        lines, told = example("map_many.py").split("\n\n")
+        titles = [line.partition(": ")[0] for line in lines.splitlines()]
+        left = len(pages) - restored - allowed
+        assert titles == pages  # also of those that failed: the title needs no model
+        assert lines.count(": (not yet)") == max(left, 0)
+        assert f"digest digest-1: {'partial' if left > 0 else 'completed'}, {len(pages)} items in " in told
+        assert (f", {left} failed" in told) is (left > 0)
+        assert (f", {restored} restored" in told) is (restored > 0)
+        assert ("RateLimitError" in told) is (left > 0)
+
+    again = example("map_many.py")
+    assert again.startswith(lines)
+    assert f", {len(pages)} restored\n" in again
+    assert "digest" in everstep("show", "digest-1")
