@@ -252,7 +252,7 @@ def _described(value: Any) -> str:
 
 
 def _listed(found: Any) -> str:
-    return ", ".join(map(repr, found)) or "none"
+    return ", ".join("END" if each == END else repr(each) for each in found) or "none"
 
 
 # Decorators.
