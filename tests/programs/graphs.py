@@ -17,6 +17,10 @@ PLAIN, AWAITED = "plain", "awaited"
 _MISSING: Any = object()
 
 
+class Boom(Exception):  # noqa: N818 - it is raised on purpose
+    """What nodes fail with. Its text is their name."""
+
+
 class Outside(Protocol):
     """What nodes and steps meet when they are executed."""
 
@@ -58,7 +62,7 @@ class _Maker:
         return f"{kind}{self._count}"
 
     def function(self, name: str, takes: Mapping[str, Any], make: Callable[[dict[str, Any]], Any]) -> Any:
-        """A function with these parameters, with a default where one is given: plain or async, with steps or without."""
+        """A function with these parameters, some with a default: plain or async, with steps inside or without."""
         outside, chance = self.outside, self.chance
         steps = chance.choice([0, 0, 0, 2]) if make is not _prompt else 0
         if self.is_async and chance.random() < 0.5:
@@ -168,7 +172,7 @@ class _Part:
             takes = {count: _MISSING}
         after = self._after(grown)
         function = self.maker.function(name, takes, lambda given: body if given[count] < limit else after)
-        self.nodes.append(route(targets=[body, *[after] * (after is not None)], name=name)(function))
+        self.nodes.append(route(targets=[body] if after is None else [body, after], name=name)(function))
         self.names += [count, grown]
 
     def while_(self) -> None:

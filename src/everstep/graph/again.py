@@ -10,7 +10,7 @@ from typing import Any
 
 from everstep.codec import record
 from everstep.codec.values import view
-from everstep.graph.calls import NodeCall
+from everstep.graph.calls import NodeCall, given_by
 from everstep.graph.shape import Shape
 from everstep.model import STATUSES, Status
 from everstep.run.asked import Ask
@@ -41,7 +41,7 @@ class Again:
             if outcome.seq < ended_at:
                 self.highest = max(self.highest, superstep_of(outcome))
             if STATUSES[outcome.status] is Status.COMPLETED:
-                for name in node.outputs:
+                for name in given_by(node, outcome):
                     self.newest[name] = max(self.newest.get(name, 0), outcome.seq)
 
     def check(self, ask: Ask, call: NodeCall) -> None:

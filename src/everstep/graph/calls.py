@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec import delta, record
@@ -9,7 +10,7 @@ from everstep.codec.chain import Entry
 from everstep.codec.delta import SET, Saved
 from everstep.codec.values import view
 from everstep.errors import UnstorableError
-from everstep.graph.nodes import Decision
+from everstep.graph.nodes import Decision, Node
 from everstep.graph.progress import Call
 from everstep.model import STATUSES, Status
 from everstep.run.arguments import IMMUTABLE
@@ -71,7 +72,7 @@ class NodeCall:
         self.taken = Taken(call.digest)
         self.superstep = 0
         self.result: dict[str, Any] = {}
-        self.names = call.node.outputs  # of what it gave
+        self.names: Sequence[str] = call.node.outputs  # of what it gave
         self.decision: Decision | None = None
         self.cached = False
         self.stored_at: int | None = None  # where its values are read, if they are not known
@@ -124,14 +125,23 @@ class NodeCall:
         if STATUSES[entry.status] is Status.FAILED:
             return
         self.stored_at = entry.seq
-        said = meta[record.METADATA] or {}
-        self.names = said.get(GIVEN, self.names)
+        self.names = given_by(self.call.node, entry)
         if self.call.node.targets:
-            self.decision = Decision(meta[record.DECISION], said.get(REASON, ""))
+            reason = (meta[record.METADATA] or {}).get(REASON, "")
+            self.decision = Decision(meta[record.DECISION], reason)
 
     def logged(self) -> tuple[Any, ...]:
         """What the run log says of it: superstep, cached, decision."""
         return self.superstep, self.cached, None if self.decision is None else self.decision.target
+
+
+def given_by(node: Node, entry: Entry) -> Sequence[str]:
+    """The names of what a call gave, by the row of its outcome."""
+    if node.kind != "graph":
+        return node.outputs  # all of them
+    meta = view(entry.meta)
+    said = meta[record.METADATA] if len(meta) > record.METADATA else None
+    return (said or {}).get(GIVEN, node.outputs)  # type: ignore[no-any-return] # written as a list of names
 
 
 def saved(name: str, value: Any) -> Saved | None:

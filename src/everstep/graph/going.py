@@ -18,7 +18,7 @@ from everstep.graph.again import Again, superstep_of
 from everstep.graph.caching import Lookup, cached, cached_awaited
 from everstep.graph.calls import NodeCall
 from everstep.graph.nested import GraphNode
-from everstep.graph.nodes import Interrupt, Node
+from everstep.graph.nodes import Interrupt
 from everstep.graph.progress import Progress
 from everstep.graph.values import Values
 from everstep.run import faults
@@ -44,8 +44,6 @@ class Going:
         self.graph = graph
         self.run = run = lane.run
         run.is_graph = True
-        for node in graph.nodes:
-            run.reach.add(node.function)
         self.progress = Progress(graph.shape, graph.bound, inputs)
         self._again = Again(run, graph.shape)
         self.values = Values(run, self.progress, self._again.newest)

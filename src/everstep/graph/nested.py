@@ -68,9 +68,8 @@ class GraphNode(Node):
         given = {name: value for name, value in given.items() if value is not _OMITTED}
         if not self.map_over:
             return lambda: child(**given)
-        items = Items(f"node {self.name!r}", given, self.map_over)
         if not self.is_async:
-            return lambda: self._collected([self.graph(**item) for item in items])
+            return lambda: self._collected([self.graph(**item) for item in self._items(given)])
 
         async def each_awaited() -> dict[str, list[Any]]:
             limit = asyncio.Semaphore(_AT_ONCE)
@@ -79,9 +78,18 @@ class GraphNode(Node):
                 async with limit:
                     return await self.graph(**item)
 
-            return self._collected(await asyncio.gather(*map(one, items)))
+            return self._collected(await asyncio.gather(*map(one, self._items(given)), return_exceptions=True))
 
         return each_awaited
 
-    def _collected(self, results: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    def _items(self, given: dict[str, Any]) -> Items:
+        return Items(f"node {self.name!r}", given, self.map_over)
+
+    def _collected(self, results: Sequence[Any]) -> dict[str, list[Any]]:
+        errors = [each for each in results if isinstance(each, BaseException)]
+        if errors:  # of all items: each is tried again when the run is taken up
+            failures = [each for each in errors if isinstance(each, Exception)]
+            if len(errors) == 1 or len(failures) < len(errors):
+                raise next((each for each in errors if not isinstance(each, Exception)), errors[0])
+            raise ExceptionGroup(f"{len(failures)} items of node {self.name!r} failed", failures)
         return {inner: [result.get(inner) for result in results] for inner in self._outer}
