@@ -49,7 +49,15 @@ class Going:
         self.values = Values(run, self.progress, self._again.newest)
         self._number = -1
         self._errors: list[BaseException] = []
-        run.partial_values = self.results
+        self._at_work: list[Ask] = []
+        run.partial_values = self._so_far
+
+    def _so_far(self) -> dict[str, Any]:
+        """What the nodes have given, those too whose superstep was left because another one waits for an answer."""
+        for call in map(_call_of, self._at_work):
+            if call.result or (call.stored_at is not None and call.decision is None):
+                self.values.take(call)
+        return self.results()
 
     def results(self) -> dict[str, Any]:
         """What the nodes have given so far."""
@@ -72,6 +80,7 @@ class Going:
             )
         asks = [self._ask(call) for call in calls]
         self._count(asks)
+        self._at_work = asks
         return asks
 
     def _ask(self, call: NodeCall) -> Ask:
@@ -112,6 +121,7 @@ class Going:
         for error in errors:
             if error is not None and not (isinstance(error, Exception) and self._is_failure(error)):
                 raise error
+        self._at_work = []
         for ask, error in zip(asks, errors, strict=True):
             call = _call_of(ask)
             if call.child is not None and self.run.trail is not None and call.stored_at is not None:

@@ -1,0 +1,61 @@
+"""What a graph that waits for an answer has given so far."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import everstep
+from everstep import AsyncRunner, Graph, Runner, RunResult, Trail, interrupt, node
+
+
+@pytest.fixture
+def trail(tmp_path: Path) -> Iterator[Trail]:
+    with everstep.open(tmp_path / "trail.db") as opened:
+        yield opened
+
+
+@interrupt(output="verdict")
+def ask(topic: str) -> str:
+    return f"{topic}?"
+
+
+@node(output="facts")
+def search(topic: str) -> list[str]:
+    return [topic]
+
+
+@node(output="facts")
+async def search_later(topic: str) -> list[str]:
+    return [topic]
+
+
+@node(output="text")
+def write(facts: list[str]) -> str:
+    return " ".join(facts)
+
+
+def run(trail: Trail, graph: Graph, *, awaited: bool, **given: Any) -> RunResult[Any]:
+    if awaited:
+        return asyncio.run(AsyncRunner(trail).run(graph, id="r-1", **given))
+    return Runner(trail).run(graph, id="r-1", **given)
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+@pytest.mark.parametrize("beside", [search, search_later])
+def test_what_ran_beside_a_question_is_among_the_values(trail: Trail, beside: Any, *, awaited: bool) -> None:
+    graph = Graph([ask, beside, write], name="asking")
+
+    asked = run(trail, graph, awaited=awaited, topic="tides")
+    assert (asked.status, asked.values) == ("paused", {"facts": ["tides"]})
+
+    again = run(trail, graph, awaited=awaited)
+    assert (again.status, again.values) == ("paused", {"facts": ["tides"]})
+    assert again.values == trail.state("r-1")
+
+    done = run(trail, graph, awaited=awaited, answer="yes")
+    assert done.values == {"verdict": "yes", "facts": ["tides"], "text": "tides"}
