@@ -35,7 +35,9 @@ _REOPENING = {_FAILED, STATUS_NUMBER[Status.PARTIAL]}
 class Journal:
     """The record of one run, ready to be asked."""
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, entries: Iterable[Entry] = (), *, as_it_was: bool = False) -> None:
+        """With `as_it_was` the run is not taken up again: a failure at its end stays, and steps can be entered."""
+        self._as_it_was = as_it_was
         self.scopes: dict[int | None, dict[str, Track]] = {}
         self.pauses: dict[int, Recorded] = {}
         self.ended_at: int | None = None  # the run had ended here, and was taken up again
@@ -45,6 +47,8 @@ class Journal:
         self._failed: dict[int, tuple[int | None, Track, Recorded]] = {}  # by the seq of the outcome
         for entry in entries:
             self._add(entry)
+        if as_it_was:
+            return
         self._go_on()
         self._drop_cancelled()
         self._loosen()
@@ -328,7 +332,7 @@ class Journal:
                     yield step
                     if step.id is None or step.cancelled is not None:
                         continue
-                    if step.outcome is None or flags_of(step.outcome) & record.OPEN:
+                    if self._as_it_was or step.outcome is None or flags_of(step.outcome) & record.OPEN:
                         scopes.append(step.id)
 
 

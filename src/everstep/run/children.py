@@ -33,7 +33,7 @@ def child_step(
         return done
 
     def below(parent: Execution) -> Life:
-        return Life(parent.trail, parent.durability, parent.lease, workflow, parent.as_child)
+        return (parent.life or Life)(parent.trail, parent.durability, parent.lease, workflow, parent.as_child)
 
     def value_of(result: RunResult[Any], lane: Lane) -> Any:
         lane.run.child_logs[result.run_id] = result.log

@@ -94,7 +94,7 @@ class State(MutableMapping[str, Any]):
             )
         if lane.scope.place is not None:
             lane.scope.ops[name] = decode(encode(value))  # as it is now, not as it may become
-        elif lane.run.pen is None:
+        elif lane.run.trail is None:
             lane.run.state[name] = decode(encode(value))
         else:
             _record(lane, "state", {"set": {name: value}}, kind=Kind.SAVE, set={name: value})
@@ -115,15 +115,16 @@ class State(MutableMapping[str, Any]):
         """What is recorded up to the newest row this lane has seen, which is the same in every replay."""
         lane = self._lane
         run, pen = lane.run, lane.run.pen
-        if pen is None:
+        if run.trail is None:
             values = dict(run.state)
         else:
             if _reads_more(lane):
                 _record(lane, "state", _READ, kind=Kind.SAVE)
             known, seen = run.known_state, lane.seen  # other threads ask for other points
             if known[0] != seen:
-                pen.flush()
-                known = seen, Reader(pen.scribe.store).state(run.run_id, seen) if seen >= 0 else {}
+                if pen is not None:
+                    pen.flush()
+                known = seen, Reader(run.trail.store).state(run.run_id, seen) if seen >= 0 else {}
                 run.known_state = known
             values = dict(known[1])
         scopes = []

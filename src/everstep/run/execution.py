@@ -70,6 +70,8 @@ class Execution(Telling, Stoppable):
         self.durability = durability
         self.as_child = as_child  # makes a step of a workflow
         self.restarts = restarts  # the code is gone through anew after every step
+        self.flow: Callable[..., Any] | None = None  # of a step, where it is another than that of a live run
+        self.life: Callable[..., Any] | None = None  # of a child run, where it is another, too
         self.goes_on = False  # past a node that fails
         self.is_partial = False  # some nodes completed, though others failed
         self.partial_values: Callable[[], dict[str, Any]] | None = None  # what a graph has given so far

@@ -57,7 +57,8 @@ def came_of_stopping(error: BaseException) -> bool:
 def step_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.AbstractEventLoop | None) -> Flow:
     """One step, from the request to its outcome."""
     run = lane.run
-    return (yield from ask_flow(run, run.ask(lane, step.name, inputs_of(run, step, args, kwargs)), step, loop))
+    ask = run.ask(lane, step.name, inputs_of(run, step, args, kwargs))
+    return (yield from (run.flow or ask_flow)(run, ask, step, loop))
 
 
 def ask_flow(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEventLoop | None) -> Flow:

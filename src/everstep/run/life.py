@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from everstep.codec import chain, record
 from everstep.codec.record import read_payload
@@ -41,7 +41,6 @@ from everstep.run.pen import Pen, Waiter, after_run
 from everstep.run.result import PauseInfo, RunResult
 from everstep.run.spawning import watch_threads
 from everstep.run.stopping import RESTARTING
-from everstep.run.workflows import MAP, Workflow
 from everstep.store.base import RunRow
 from everstep.trail.answers import CANCEL, cancel, unknown_prompt
 from everstep.trail.beginning import begin, check_inputs
@@ -50,6 +49,10 @@ from everstep.trail.reading import Reader
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
 
+if TYPE_CHECKING:
+    from everstep.run.workflows import Workflow
+
+MAP = "map"  # in what is said of a run: it is one over many items
 _TRIES = 4  # at a run that others begin and finish at the same time
 _NOT_RESUMED = "A run needs all of its steps to go on; its state can be read. Run it anew under another id."
 _NAMED = "named"  # in what is said of a run: inputs that something stands for
@@ -151,7 +154,7 @@ class Life:
             raise WorkflowDiffersError(row.id, row.workflow, self.workflow.name)
 
     def _check_kind(self, run_id: str, start: chain.Entry) -> None:
-        if bool(_about(start).get(MAP)) is not self.workflow.is_map:
+        if bool(about_run(start).get(MAP)) is not self.workflow.is_map:
             raise MapDiffersError(run_id, is_map=not self.workflow.is_map)
 
     @staticmethod
@@ -187,7 +190,7 @@ class Life:
             self.resumed = True
             self.paused_at = row.seq if STATUSES[row.status] is Status.PAUSED else None
             self._check_kind(run_id, entries[0])
-            self.workflow.check_structure(run_id, _about(entries[0]))
+            self.workflow.check_structure(run_id, about_run(entries[0]))
             self._compare_code(run_id, entries[0])
             pen.scribe.prepare()
         self.run = self._execution(trail, pen, journal)
@@ -195,7 +198,7 @@ class Life:
             self.args, self.kwargs = self.workflow.parameters.spread(self._stored_inputs(entries[0]))
 
     def _stored_inputs(self, start: chain.Entry) -> dict[str, Any]:
-        named = _about(start).get(_NAMED)
+        named = about_run(start).get(_NAMED)
         if named:
             raise JournalError(
                 f"run {self.run.run_id!r} was given {', '.join(map(repr, named))}, of which only the name could be "
@@ -216,7 +219,7 @@ class Life:
         return run
 
     def _compare_code(self, run_id: str, start: chain.Entry) -> None:
-        was, now = _about(start).get("code"), self.workflow.fingerprint()["code"]
+        was, now = about_run(start).get("code"), self.workflow.fingerprint()["code"]
         if self.warns and was is not None and was != now:
             faults.warn(
                 f"run {run_id!r} goes on with another version of workflow {self.workflow.name!r} than it began with. "
@@ -262,7 +265,7 @@ class Life:
         if run.waiting and (error is None or self._is_stopped_by(error)):
             yield self._paused(loop)
             return
-        if isinstance(error, DivergenceError):
+        if isinstance(error, DivergenceError) and not self.workflow.is_map:  # the items of a map are others
             raise error
         if run.cancelling:
             self._ended(Status.CANCELLED, None, RunCancelledError(run.run_id))
@@ -379,7 +382,8 @@ class Life:
         return PauseInfo(run_id, seq, step.name, unknown_prompt(step.name))
 
 
-def _about(start: chain.Entry) -> dict[str, Any]:
+def about_run(start: chain.Entry) -> dict[str, Any]:
+    """What was said of a run when it began."""
     meta = view(start.meta)
     return (meta[record.METADATA] if len(meta) > record.METADATA else None) or {}
 

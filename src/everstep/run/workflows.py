@@ -9,13 +9,16 @@ from functools import partial, update_wrapper
 from hashlib import blake2b
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
+from everstep.model import Run
 from everstep.run.arguments import Parameters
 from everstep.run.lanes import here
+from everstep.run.replaying import replay
 from everstep.run.steps import body_of, short_name
+from everstep.trail.replayed import ReplayReport
+from everstep.trail.trail import Trail
 
 P = ParamSpec("P")
 R = TypeVar("R")
-MAP = "map"  # in what is said of a run: it is one over many items
 
 
 class Workflow(Generic[P, R]):
@@ -53,6 +56,10 @@ class Workflow(Generic[P, R]):
         if self._child is None and make is not None:
             self._child = make(self)
         return self._child
+
+    def replay(self, trail: Trail, run: Run, mode: str, inputs: Mapping[str, Any] | None = None) -> ReplayReport:
+        """Go through a recorded run with this code, as `trail.replay` asks for it."""
+        return replay(trail, run, self, mode, inputs)
 
     def functions(self) -> list[Callable[..., Any]]:
         """The functions whose classes can be found when values are read."""

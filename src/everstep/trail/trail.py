@@ -34,7 +34,9 @@ from everstep.trail.detail import text
 from everstep.trail.events import Events
 from everstep.trail.opening import open_store
 from everstep.trail.reading import Reader
+from everstep.trail.rebuilding import ReplayMode, Replays, replayed
 from everstep.trail.recorder import Recorder
+from everstep.trail.replayed import ReplayReport
 from everstep.trail.supersteps import CheckpointContent, Supersteps
 
 _ALL = 1_000_000_000
@@ -240,6 +242,22 @@ class Trail:
     def verify(self, run_id: str | None = None) -> Report:
         """Check every row, keyframe and piece of one run, or of all."""
         return verify(self.store, None if run_id is None else self._id(run_id))
+
+    def replay(
+        self,
+        run_id: str,
+        workflow: Replays | None = None,
+        *,
+        mode: ReplayMode | None = None,
+        inputs: Mapping[str, Any] | None = None,
+    ) -> ReplayReport:
+        """Go through a run again: nothing is live, nothing is written, and what differs is told.
+
+        `recorded` rebuilds what happened from the record alone. `verify` runs the code of the workflow, every leaf
+        from the record, and stops where they part; `lenient` goes on there as far as it can. Without a workflow it is
+        `recorded`, with one `verify`. `inputs` are for a run whose inputs could not be stored.
+        """
+        return replayed(self, self.run(run_id), workflow, mode, inputs)
 
     # Letting go.
 

@@ -1,0 +1,259 @@
+"""A recorded run gone through again by today's code: leaves are served from the record, the code between them runs.
+
+A step that had steps inside is code between leaves: its function is called again, and what it gives is compared with
+what it gave. A step without any is where the world came in: it is never called. Nothing is live, nothing is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from everstep.codec import record
+from everstep.codec.chain import Entry
+from everstep.codec.record import read_payload
+from everstep.codec.values import encode, view
+from everstep.errors import DivergenceError, RunNotFoundError, UnstorableError
+from everstep.journal import Journal
+from everstep.journal.track import Recorded
+from everstep.model import STATUSES, Secret, Status
+from everstep.run import faults
+from everstep.run.asked import Ask, Calls
+from everstep.run.execution import Execution
+from everstep.run.flow import CALL, DELIVER, FOREVER, SUSPEND, Flow, Suspended
+from everstep.run.lanes import Lane
+from everstep.run.restoring import serve
+from everstep.trail.compare import changes
+from everstep.trail.failure import described
+from everstep.trail.reading import Reader
+from everstep.trail.replayed import Divergence, ReplayedStep, Source
+from everstep.trail.trail import Trail
+
+_CHANGED = "changed result"
+_OUTPUT: Any = object()  # compared with the output of the row
+
+
+class Rehearsal(Execution):
+    """A run that is gone through again."""
+
+    def __init__(
+        self, trail: Trail, run_id: str, name: str, entries: list[Entry], *, lenient: bool, **detail: Any
+    ) -> None:
+        super().__init__(name, run_id, trail=trail, journal=Journal(entries, as_it_was=True), **detail)
+        self.events = None
+        self.flow = _flow
+        self.lenient = lenient
+        self.found: list[Divergence] = []
+        self.steps: list[ReplayedStep] = []
+        self.came_to_the_end = False  # of the record, before that of the code
+        self.ended = bool(entries) and STATUSES[entries[-1].status] is Status.COMPLETED
+
+    # Asking.
+
+    def ask(self, lane: Lane, name: str, inputs: Any) -> Ask:
+        """The next step of a lane. Raises where there is nothing on record: DivergenceError, or Suspended."""
+        position = lane.position
+        try:
+            ask = super().ask(lane, name, inputs)
+        except DivergenceError as error:
+            skipped = self._overlooked(error, lane)
+            if skipped is None or lane.track is None:
+                raise
+            lane.position = position + skipped + 1
+            ask = Ask(lane, name, (position, 0), inputs)
+            ask.recorded = lane.track.steps[position + skipped]
+        self._check(ask)
+        return ask
+
+    def ask_call(self, lane: Lane, name: str, index: int, inputs: Any, call: Calls) -> Ask:
+        """The call of a graph's node."""
+        ask = super().ask_call(lane, name, index, inputs, call)
+        self._check(ask)
+        return ask
+
+    def _overlooked(self, error: DivergenceError, lane: Lane) -> int | None:
+        """How many recorded steps a lenient replay passes over to go on; None if there is nothing to go on with."""
+        if not self.lenient or lane.track is None or error.cause not in {"changed argument", "removed or reordered"}:
+            return None
+        self.divergence, self.stopping = None, None
+        return len(error.skipped)
+
+    def _check(self, ask: Ask) -> None:
+        recorded = ask.recorded
+        if recorded is None:
+            if self.ended or (ask.lane.track is not None and ask.lane.track.ended is not None):
+                raise self.diverged(
+                    DivergenceError("inserted", lane=ask.lane.path, position=ask.position, requested=ask.name)
+                )
+            self._end_here(ask)
+        elif recorded.outcome is None and recorded.cancelled is None and not self.is_composite(recorded):
+            self._end_here(ask)
+
+    def _end_here(self, ask: Ask) -> None:
+        """The record ends at this step: whatever it gave is not on it."""
+        self.came_to_the_end = True
+        self.suspend(ask.lane, None, around=True)
+        raise Suspended
+
+    def is_composite(self, recorded: Recorded) -> bool:
+        """Whether a step had steps inside."""
+        if recorded.id is not None and recorded.id in self.journal.scopes and recorded.id not in self.journal.pauses:
+            return True
+        return recorded.outcome is not None and self._child_of(recorded.outcome) is not None
+
+    def _child_of(self, outcome: Entry) -> str | None:
+        """The run that a step is, if it is still there."""
+        meta = view(outcome.meta)
+        child = meta[record.CHILD] if len(meta) > record.CHILD else None
+        if child is not None and self.trail is not None:
+            try:
+                return None if self.trail.run(child).oldest else str(child)
+            except RunNotFoundError:
+                pass
+        return None
+
+    def serves(self, ask: Ask) -> bool:
+        """Whether what a step gave is taken from the record."""
+        return ask.recorded is not None and not self.is_composite(ask.recorded)
+
+    def diverged(self, error: DivergenceError, ask: Ask | None = None) -> DivergenceError:
+        """Note where the code and the record part, with both sides."""
+        known = self.divergence
+        noted = super().diverged(error, ask)
+        if known is None:
+            self.found.append(self._told(noted, ask))
+        return noted
+
+    def _told(self, error: DivergenceError, ask: Ask | None) -> Divergence:
+        sides: tuple[Any, ...] = ()
+        if error.cause == "changed argument" and ask is not None and ask.inputs is not None and error.seq is not None:
+            kept = self._view(self.entry(error.seq), record.INPUTS)
+            sides = tuple(changes(kept or {}, view(ask.inputs.data) if ask.inputs.data else {}))
+        name = error.recorded or error.requested or ""
+        return Divergence(self.run_id, error.cause, name, error.seq, _said(error), sides)
+
+    # Comparing.
+
+    def compare(self, ask: Ask, value: Any, error: BaseException | None) -> None:
+        """See whether a step that ran again gave what it gave. Raises DivergenceError."""
+        assert ask.recorded is not None and ask.recorded.outcome is not None  # noqa: PT018, S101 - it was looked at
+        self._compare(ask.recorded.outcome, ask.name, value, error)
+
+    def compare_end(self, end: Entry, value: Any, error: BaseException | None, *, is_state: bool) -> None:
+        """See whether the run ended as it did; with `is_state` its result is its state. Raises DivergenceError."""
+        self._compare(end, self.name, value, error, self._state(end.seq) if is_state else _OUTPUT)
+
+    def _state(self, seq: int) -> dict[str, Any]:
+        assert self.trail is not None  # noqa: S101 - there is no replay without one
+        return self.trail.state(self.run_id, seq, view=True)
+
+    def _compare(
+        self, outcome: Entry, name: str, value: Any, error: BaseException | None, expected: Any = _OUTPUT
+    ) -> None:
+        if STATUSES[outcome.status] in {Status.FAILED, Status.PARTIAL}:
+            was: Any = self._view(outcome, record.ERROR) or ["?", ""]
+            now: Any = None if error is None else described(error)
+            if now is not None and was[:2] == view(self._gate(now[:2])):
+                return
+            before = f"{was[0]}: {was[1]}"
+            sides = [*changes({"error": before}, {"error": None if now is None else f"{now[0]}: {now[1]}"})]
+        else:
+            was, now = self._view(outcome, record.OUTPUT) if expected is _OUTPUT else expected, None
+            if error is None:
+                try:
+                    data = self._gate(value)
+                except UnstorableError as refused:
+                    now = f"({refused})"
+                else:
+                    if data == encode(was) or self._gate(Secret(value)) == encode(was):
+                        return
+                    now = view(data)
+            else:
+                now = f"{type(error).__qualname__}: {faults.str_of(error)}"
+            sides = changes({"result": was}, {"result": now})
+        self._differ(outcome, name, tuple(sides))
+
+    def _differ(self, outcome: Entry, name: str, sides: tuple[Any, ...]) -> None:
+        error = DivergenceError(_CHANGED, seq=outcome.seq, recorded=name, requested=name)
+        self.found.append(
+            Divergence(_CHANGED, name, outcome.seq, f"{name!r} gives something else than it gave.", sides)
+        )
+        if not self.lenient:
+            self.divergence, self.stopping = self.divergence or error, "diverged from its record"
+            raise error
+
+    def _gate(self, value: Any) -> bytes:
+        assert self.trail is not None  # noqa: S101 - there is no replay without one
+        return self.trail.gate.gate(value)
+
+    def _view(self, entry: Entry, place: int) -> Any:
+        assert self.trail is not None  # noqa: S101 - as above
+        payload = read_payload(entry, Reader(self.trail.store).fetch)
+        return payload[place] if len(payload) > place else None
+
+    def payload(self, entry: Entry) -> list[Any]:
+        """What a row carries."""
+        assert self.trail is not None  # noqa: S101 - as above
+        return read_payload(entry, Reader(self.trail.store).fetch, self.reach.decode)
+
+    def went_through(self, ask: Ask, source: Source) -> None:
+        """Note how a step got its outcome."""
+        assert ask.recorded is not None  # noqa: S101 - it was looked at
+        self.steps.append(ReplayedStep(self.run_id, ask.recorded.seq, ask.name, source))
+
+
+def _said(error: DivergenceError) -> str:
+    """What a divergence means here, where nothing is to be set right."""
+    now, was = error.requested, error.recorded
+    skipped = f" Not asked for: {', '.join(error.skipped[:5])}." if error.skipped else ""
+    if error.cause == "changed argument":
+        return f"{was!r} is asked for with other arguments."
+    if was is None:
+        return f"{now!r} is asked for, and the record has no further step there."
+    if now is None:
+        return f"{was!r} is on record, and the code did not ask for it."
+    return f"{now!r} is asked for where the record has {was!r}.{skipped}"
+
+
+def _flow(run: Rehearsal, ask: Ask, _: Any, loop: asyncio.AbstractEventLoop | None) -> Flow:
+    """A step of a replay: from the record, or by its code, and then compared."""
+    recorded = ask.recorded
+    assert recorded is not None  # noqa: S101 - what is not on record was not given out
+    if recorded.cancelled is not None:
+        yield FOREVER, None
+    ordered = loop is not None and ask.call is None
+    if not run.serves(ask):
+        return (yield from _by_code(run, ask, recorded, ordered=ordered))
+    if ordered and recorded.outcome is not None:
+        yield DELIVER, recorded.outcome.seq
+    run.went_through(ask, Source.RECORDED)
+    return serve(run, ask)
+
+
+def _by_code(run: Rehearsal, ask: Ask, recorded: Recorded, *, ordered: bool) -> Flow:
+    inner = run.enter(ask, recorded.attempt + 1)
+    value, error = None, None
+    try:
+        value = yield CALL, inner
+        run.check_left(inner.scope)
+    except Exception as raised:  # noqa: BLE001 - whatever it is, it is compared with what was raised then
+        if run.divergence is not None:
+            raise run.divergence from None
+        error = raised
+    finally:
+        run.leave(ask)
+    if recorded.outcome is None:  # the run was cut off inside
+        run.came_to_the_end = True
+        yield SUSPEND, None
+    assert recorded.outcome is not None  # noqa: S101 - a suspended lane does not go on
+    run.went_through(ask, Source.RE_EXECUTED)
+    if ordered:
+        yield DELIVER, recorded.outcome.seq
+    run.compare(ask, value, error)
+    if ask.call is not None:
+        ask.call.restore(recorded.outcome)
+    ask.lane.seen = max(ask.lane.seen, recorded.outcome.seq)
+    if error is not None:
+        faults.mark(error, ask.lane.scope, recorded.outcome.seq)
+        raise error
+    return value

@@ -1,0 +1,148 @@
+"""Replaying a run: today's code over what is on record. Nothing is live, nothing is written."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from everstep.errors import DivergenceError, JournalError, PrunedError
+from everstep.model import FINISHED, KIND_NUMBER, STATUSES, Kind, Run, Status
+from everstep.run import heart
+from everstep.run.lanes import here
+from everstep.run.life import Life, about_run
+from everstep.run.log import RunLog
+from everstep.run.pen import Waiter
+from everstep.run.rehearsal import Rehearsal
+from everstep.run.result import RunResult
+from everstep.run.spawning import watch_threads
+from everstep.run.through import AS_CHILD, go_through
+from everstep.trail.reading import Reader
+from everstep.trail.replayed import ReplayReport
+from everstep.trail.trail import Trail
+
+if TYPE_CHECKING:
+    from everstep.run.workflows import Workflow
+
+_END = KIND_NUMBER[Kind.END]
+
+
+class _Replay(Life):
+    """A recorded run on its way through the code once more."""
+
+    run: Rehearsal
+    lenient = False
+    above: Rehearsal | None = None  # the replay of the run that this one is a child of
+
+    def begin(
+        self,
+        run_id: str | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        tags: Mapping[str, str] | None = None,
+        parent: str | None = None,
+    ) -> RunResult[Any] | None:
+        """Read the record. Its inputs are those it began with, unless they are given."""
+        del tags, parent  # what a replay goes through has them
+        assert self.trail is not None and run_id is not None  # noqa: PT018, S101 - there is no replay without them
+        watch_threads()
+        row = self.trail.store.run(run_id)
+        self._check_workflow(row)
+        if row.base > 0:
+            raise PrunedError(run_id, 0, row.base)
+        self._entries = Reader(self.trail.store).entries(row, 0, row.seq)
+        self.run = Rehearsal(
+            self.trail, run_id, self.workflow.name, self._entries, lenient=self.lenient, as_child=self.as_child,
+            lease=self.lease,
+        )  # fmt: skip
+        self.run.life = self._below
+        for function in self.workflow.functions():
+            self.run.reach.add(function)
+        self.run.root.seen = 0
+        self.run.root.up = here()
+        self.args, self.kwargs = args, kwargs
+        if not args and not kwargs:
+            self.args, self.kwargs = self.workflow.parameters.spread(self._stored_inputs(self._entries[0]))
+        heart.begin(self.run)
+        return None
+
+    def _below(self, *given: Any) -> _Replay:
+        child = _Replay(*given)
+        child.lenient, child.above = self.lenient, self.run
+        return child
+
+    def again(self) -> bool:
+        """Never: a replay is gone through once."""
+        return False
+
+    def end(self, value: Any, error: BaseException | None, loop: asyncio.AbstractEventLoop | None) -> Iterator[Waiter]:
+        """Compare how the code ended with how the run did."""
+        del loop
+        run, last = self.run, self._entries[-1]
+        run.closing.close(run.root.scope)
+        if run.interrupted is not None:
+            raise run.interrupted
+        self._value, self._error = value, error
+        if run.divergence is None and not run.came_to_the_end:
+            try:
+                run.check_left(run.root.scope)
+                if last.kind == _END and STATUSES[last.status] in {Status.COMPLETED, Status.FAILED, Status.PARTIAL}:
+                    run.compare_end(last, value, error, is_state=self.workflow.gives_state)
+            except DivergenceError:
+                pass  # it is among those that were found
+        yield from ()
+
+    def result(self, error_handling: str) -> RunResult[Any]:
+        """What the code gave, for a run that this one is a child of."""
+        del error_handling
+        run = self.run
+        if self.above is not None:
+            self.above.found += run.found
+            self.above.steps += run.steps
+            self.above.came_to_the_end = self.above.came_to_the_end or run.came_to_the_end
+            if run.divergence is not None:
+                self.above.divergence = self.above.divergence or run.divergence
+                raise run.divergence
+            if self._error is not None:
+                raise self._error
+        return RunResult(run.run_id, Status.COMPLETED, RunLog(run.name, run.run_id, 0.0), self._value)
+
+    def close(self, *, keep: bool = False) -> None:
+        """Take no further step."""
+        del keep
+        if not self.run.closed:
+            self.run.closed = True
+            self.run.stopping = self.run.stopping or "was replayed"
+            self.run.closing.close()
+            heart.end(self.run)
+
+
+def replay(
+    trail: Trail, run: Run, workflow: Workflow[..., Any], mode: str, inputs: Mapping[str, Any] | None = None
+) -> ReplayReport:
+    """Go through a run with this code. What differs is told, never raised."""
+    if workflow.is_async and asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises where there is none
+        raise JournalError("an async workflow is replayed on a loop of its own: call it with asyncio.to_thread")
+    life = _Replay(trail, "sync", 0.0, workflow, AS_CHILD)
+    life.lenient = mode == "lenient"
+    args, kwargs = workflow.parameters.spread(inputs) if inputs else ((), {})
+    began = time.perf_counter()
+    life.begin(run.id, args, kwargs)
+    go_through(life)
+    took = (time.perf_counter() - began) * 1000
+    found = life.run.found if life.lenient else life.run.found[:1]
+    return ReplayReport(
+        run.id, workflow.name, mode, run.status, tuple(found), tuple(life.run.steps),
+        whole=run.status in FINISHED and not life.run.came_to_the_end,
+        hints=tuple(_hints(about_run(life._entries[0]), workflow.fingerprint())),  # noqa: SLF001 - made above
+        duration_ms=took, original_ms=run.duration_ms,
+    )  # fmt: skip
+
+
+def _hints(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    if was.get("code") not in {None, now["code"]}:
+        yield "the code of the workflow is another than the one that was recorded"
+    if was.get("python") not in {None, now["python"]}:
+        yield f"recorded with Python {was['python']}, replayed with {now['python']}"

@@ -1,0 +1,130 @@
+"""What came of a replay: identical, or where not, with both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from everstep.model import Status, Word
+from everstep.trail.compare import Change
+
+
+class Source(Word):
+    """Where the outcome of a step came from in a replay."""
+
+    RECORDED = "recorded"
+    RE_EXECUTED = "re-executed"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedStep:
+    """A step that a replay went through."""
+
+    run_id: str  # the run, or a child of it
+    seq: int
+    name: str
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """A place where the code and the record part."""
+
+    run_id: str  # the run, or a child of it
+    cause: str
+    step: str
+    seq: int | None  # of the recorded step
+    message: str
+    changes: tuple[Change, ...] = ()  # what differs, recorded and now
+
+    def to_dict(self) -> dict[str, Any]:
+        """What JSON can hold of it."""
+        return {
+            "run_id": self.run_id, "cause": self.cause, "step": self.step, "seq": self.seq, "message": self.message,
+            "changes": [_shown(change) for change in self.changes],
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        lines += [f"  {_shown(change)}" for change in self.changes[:_SHOWN]]
+        if len(self.changes) > _SHOWN:
+            lines.append(f"  ... {len(self.changes) - _SHOWN} more")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """How a replay went. Nothing was live, and nothing was written."""
+
+    run_id: str
+    workflow: str
+    mode: str
+    status: Status  # of the run, as it is on record
+    divergences: tuple[Divergence, ...]
+    steps: tuple[ReplayedStep, ...]
+    whole: bool  # false if the record ends before the run does
+    hints: tuple[str, ...]  # what else differs: code, Python, packages
+    duration_ms: float
+    original_ms: float | None
+
+    @property
+    def identical(self) -> bool:
+        """Whether the code did what is on record."""
+        return not self.divergences
+
+    @property
+    def first(self) -> Divergence | None:
+        """The first place where they part."""
+        return self.divergences[0] if self.divergences else None
+
+    @property
+    def served(self) -> int:
+        """How many steps came from the record."""
+        return sum(step.source is Source.RECORDED for step in self.steps)
+
+    @property
+    def re_executed(self) -> int:
+        """How many steps ran again."""
+        return sum(step.source is Source.RE_EXECUTED for step in self.steps)
+
+    def summary(self) -> str:
+        """One line."""
+        verdict = "identical" if self.identical else f"diverged at {_place(self.first)}"
+        part = "" if self.whole else ", as far as the record goes"
+        took = "" if self.original_ms is None else f" (then: {self.original_ms:,.1f} ms)"
+        return (
+            f"{self.run_id}: {verdict}{part}; {self.served} steps recorded, {self.re_executed} re-executed in "
+            f"{self.duration_ms:,.1f} ms{took}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """What JSON can hold of it."""
+        return {
+            "run_id": self.run_id, "workflow": self.workflow, "mode": self.mode, "status": str(self.status),
+            "identical": self.identical, "whole": self.whole, "served": self.served, "re_executed": self.re_executed,
+            "divergences": [each.to_dict() for each in self.divergences],
+            "hints": list(self.hints),
+            "duration_ms": round(self.duration_ms, 3), "original_ms": self.original_ms,
+            "steps": [{"run_id": step.run_id, "seq": step.seq, "name": step.name, "source": str(step.source)} for step in self.steps],
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        return "\n".join([self.summary(), *map(str, self.divergences), *_hinted(self.hints)])
+
+
+_SHOWN = 8
+
+
+def _shown(change: Change) -> str:
+    return str(change).replace(" state.", " ", 1)
+
+
+def _place(first: Divergence | None) -> str:
+    if first is None or first.seq is None:
+        return "the end" if first is None else repr(first.step)
+    return f"{first.run_id}@{first.seq} ({first.step!r}): {first.cause}"
+
+
+def _hinted(hints: Sequence[str]) -> list[str]:
+    return [f"note: {hint}" for hint in hints]
