@@ -28,6 +28,7 @@ from everstep.run.execution import Execution
 from everstep.run.flow import ask_flow, is_open
 from everstep.run.lanes import CURRENT, NODES, OF_TASK, OUTSIDE, Lane, here
 from everstep.run.noted import log_of
+from everstep.run.runner import AsyncRunner, Runner
 
 if TYPE_CHECKING:
     from everstep.graph.graph import Graph
@@ -40,7 +41,7 @@ class Going:
 
     def __init__(self, graph: Graph, inputs: dict[str, Any]) -> None:
         lane = here()
-        assert lane is not None  # noqa: S101 - a graph's code runs in a run
+        assert lane is not None  # noqa: S101 - whoever makes one has looked
         self.graph = graph
         self.run = run = lane.run
         run.is_graph = True
@@ -171,6 +172,8 @@ def _call_of(ask: Ask) -> NodeCall:
 
 def go(graph: Graph, inputs: dict[str, Any]) -> dict[str, Any]:
     """Go through a graph on this thread, and on others where nodes run at the same time."""
+    if here() is None:  # called as a plain function is: nothing is kept
+        return Runner().run(graph, inputs).values
     going = Going(graph, inputs)
     pool: ThreadPoolExecutor | None = None
     try:
@@ -219,6 +222,8 @@ def _outside() -> contextvars.Context:
 
 async def go_awaited(graph: Graph, inputs: dict[str, Any]) -> dict[str, Any]:
     """Go through a graph on this event loop. Plain nodes run in threads, so that it never stands still."""
+    if here() is None:
+        return (await AsyncRunner().run(graph, inputs)).values
     going = Going(graph, inputs)
     while asks := going.begin():
         ready = all(_is_served(ask) for ask in asks) or not going.run.journal.scopes
