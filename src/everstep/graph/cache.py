@@ -26,7 +26,9 @@ class Cache:
     def __post_init__(self) -> None:
         sizes = (self.max_items, self.max_bytes)
         if any(size is not None and size < 1 for size in sizes) or (self._seconds is not None and self._seconds <= 0):
-            raise ValueError(f"{self} makes no sense: max_age above 0, max_items and max_bytes from 1, None for no limit")
+            raise ValueError(
+                f"{self} makes no sense: max_age above 0, max_items and max_bytes from 1; None is no limit"
+            )
 
     @property
     def _seconds(self) -> float | None:

@@ -66,9 +66,9 @@ class Lookup:
 
     def _identify(self) -> bytes:
         identity = Identity(self._gate)
-        identity.callable(self._node.name, self._node.function)
+        identity.callable(self._node.function)
         for name, value in self._given.items():
-            identity.add(name, value, "its input ")
+            identity.add(name, value, "its input")
         return identity.digest()
 
     def _find(self) -> bool:

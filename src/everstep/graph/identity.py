@@ -60,7 +60,7 @@ class Identity:
         """The digest of all that was added."""
         return self._hash.digest()
 
-    def add(self, name: str, value: Any, of: str = "") -> None:
+    def add(self, name: str, value: Any, of: str = "its") -> None:
         """Add a value under a name; where it has no stored form, the code that it is. Raises UnidentifiedError."""
         try:
             self._write(name, self._gate.gate({name: value}))
@@ -68,7 +68,7 @@ class Identity:
             if self._add_code(name, value):
                 return
             if self._strict:
-                raise UnidentifiedError(f"{of}{name!r} has no stored form, as {refused.reason}") from None
+                raise UnidentifiedError(f"{of} {name!r} cannot be told from another: {refused.reason}") from None
             self._write(name, _name_of(type(value)).encode())
 
     def _write(self, name: str, data: bytes) -> None:
@@ -84,11 +84,12 @@ class Identity:
             self._write(name, _name_of(type(value)).encode())
             self._function(wrapped)
         elif isinstance(value, MethodType):
-            self.add(name, value.__func__)
-            self.add(name, value.__self__, "what it is bound to as ")
+            self.add("function", value.__func__)
+            self.add("self", value.__self__)
         elif isinstance(value, partial):
-            for part in (value.func, *value.args, *value.keywords, *value.keywords.values()):
-                self.add(name, part, "what is bound in ")
+            self.add("function", value.func)
+            for part, bound in (*enumerate(value.args), *value.keywords.items()):
+                self.add(str(part), bound, "its argument")
         elif isinstance(value, (*_BUILT_IN, ModuleType, type)):
             return self._add_name(name, value)
         elif own is not None:
@@ -105,13 +106,13 @@ class Identity:
         self._write(name, full.encode())
         return "<locals>" not in full  # a class that a function makes is another with every call
 
-    def callable(self, name: str, called: Any) -> None:
+    def callable(self, called: Any) -> None:
         """Add what is called. Raises UnidentifiedError."""
         if isinstance(called, type):
-            raise UnidentifiedError(f"{name!r} is a class, and what a class does cannot be told")
+            raise UnidentifiedError("it is a class, and what a class does cannot be told")
         if not isinstance(called, (FunctionType, MethodType, partial, *_BUILT_IN)):
-            self.add(name, type(called).__call__)
-        self.add(name, called)
+            self.add("function", type(called).__call__)
+        self.add("self", called)
 
     def _function(self, function: FunctionType) -> None:
         if id(function) in self._seen:
@@ -138,7 +139,7 @@ class Identity:
             value = cell.cell_contents
         except ValueError:  # nothing is there yet
             return
-        self.add(name, value, "what it closes over as ")
+        self.add(name, value, "its outer")
 
     def _add_global(self, name: str, value: Any) -> None:
         """Add a constant or a function; the rest of a module is not looked at."""

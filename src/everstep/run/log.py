@@ -260,6 +260,7 @@ def _cells(depth: int, step: NodeRecord) -> tuple[str, str, str, str, str]:
     elif step.decision is not None:
         chosen = step.decision if isinstance(step.decision, list) else [step.decision]
         note = "-> " + (", ".join("END" if each == END else str(each) for each in chosen) or "none")
+        note += " (cached)" if step.cached else ""
     else:
         note = "cached" if step.cached else ""
     superstep = "" if step.superstep is None else str(step.superstep)

@@ -14,18 +14,20 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import apsw
 
 from everstep.codec import frame
-from everstep.errors import DamagedError, DamageWarning, StoreError, UnreadableError
+from everstep.errors import DamagedError, DamageWarning, StoreError
 from everstep.store.process_fork import at_work
 from everstep.store.schema import BUSY_SECONDS, translated
 
 _APPLICATION_ID = 0x65765363  # "evSc": tells a cache from any other SQLite file
 _SETTINGS = "pragma synchronous = off; pragma secure_delete = on"  # what is let go of is overwritten
-_TABLES = f"""
+_TABLES = """
 create table kept(
   id integer primary key, key blob not null unique, shelf blob not null, made real not null, used integer not null,
   digest blob not null, data blob not null);
@@ -39,7 +41,6 @@ end;
 create trigger kept_out after delete on kept begin
   update total set items = items - 1, bytes = bytes - length(old.data) where shelf = old.shelf;
 end;
-pragma application_id = {_APPLICATION_ID};
 """
 
 
@@ -84,11 +85,11 @@ class ValueCache:
         if limits.max_bytes is not None and len(packed) > limits.max_bytes:
             return False
         try:
-            with self._connected() as connection, connection:
+            with self._connected() as connection:
                 self._put(connection, key, packed, shelf, limits)
         except DamagedError:
             self._begin_anew()
-            with self._connected() as connection, connection:
+            with self._connected() as connection:
                 self._put(connection, key, packed, shelf, limits)
         return True
 
@@ -98,7 +99,8 @@ class ValueCache:
             return
         try:
             with self._connected() as connection:
-                connection.execute("delete from kept; delete from total; vacuum")
+                if connection.pragma("application_id") == _APPLICATION_ID:  # in another's file is nothing of ours
+                    connection.execute("delete from kept; delete from total; vacuum")
         except DamagedError:
             self._empty()
 
@@ -117,7 +119,6 @@ class ValueCache:
             connection = self._open()
             try:
                 connection.execute(_SETTINGS)
-                self._identify(connection)
                 yield connection
             finally:
                 connection.close()
@@ -125,28 +126,22 @@ class ValueCache:
     def _in_memory(self) -> apsw.Connection:
         if self._held is None:
             self._held = apsw.Connection(":memory:")
-            self._held.execute(_TABLES)
         return self._held
 
     def _open(self) -> apsw.Connection:
         assert self._beside is not None  # noqa: S101 - one in memory is not opened
-        try:
-            # Whoever may not read the trail may not read this either. SQLite gives its journal the same rights.
-            rights = os.stat(self._beside).st_mode & 0o666  # noqa: PTH116 - paths are text here
-            os.close(os.open(self.where, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, rights))
-        except OSError as error:
-            way_out = "Give yourself the right to write to it and to its folder, or delete it."
-            raise UnreadableError(self.where, error.strerror or str(error), way_out) from None
-        connection = apsw.Connection(self.where, flags=apsw.SQLITE_OPEN_READWRITE)
+        # Made by SQLite itself, with the rights of the trail: to close a file of one's own lets go of its locks.
+        address = f"{Path(self.where).as_uri()}?modeof={quote(self._beside)}"
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
+        connection = apsw.Connection(address, flags=flags)
         connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
-        connection.transaction_mode = "IMMEDIATE"
         return connection
 
     def _identify(self, connection: apsw.Connection) -> None:
         """Make the tables of a file without any. What is not ours is left alone."""
         if connection.pragma("application_id") == _APPLICATION_ID:
             return
-        with connection:  # one look at all: another process may be making the tables at this moment
+        with _transaction(connection):  # one look at all: another process may be making the tables at this moment
             application = connection.pragma("application_id")
             if application == _APPLICATION_ID:
                 return
@@ -156,8 +151,10 @@ class ValueCache:
                     "is where values are cached."
                 )
             connection.execute(_TABLES)
+            connection.pragma("application_id", _APPLICATION_ID)
 
     def _get(self, connection: apsw.Connection, key: bytes, limits: Limits) -> bytes | None:
+        self._identify(connection)
         found: list[tuple[Any, ...]] = connection.execute(
             "select id, shelf, made, used, digest, data from kept where key = ?", (key,)
         ).fetchall()
@@ -170,13 +167,21 @@ class ValueCache:
         # One of the future was made under a clock that was wrong: nobody knows how old it is.
         if limits.max_age is not None and not 0 <= limits.now - made < limits.max_age:
             return None
-        newest = connection.execute("select max(used) from kept where shelf = ?", (shelf,)).fetchall()[0][0]
-        if used != newest:
+        if connection.execute("select max(used) from kept where shelf = ?", (shelf,)).fetchall() != [(used,)]:
             with suppress(apsw.BusyError):  # then it may have to go earlier than others
-                connection.execute("update kept set used = ? where id = ?", (newest + 1, row))
+                connection.execute(
+                    "update kept set used = (select max(used) + 1 from kept where shelf = ?) where id = ?", (shelf, row)
+                )
         return frame.unpack(data)
 
     def _put(self, connection: apsw.Connection, key: bytes, data: bytes, shelf: bytes, limits: Limits) -> None:
+        self._identify(connection)
+        with _transaction(connection):
+            self._add(connection, key, data, shelf, limits)
+            self._evict(connection, shelf, limits)
+
+    @staticmethod
+    def _add(connection: apsw.Connection, key: bytes, data: bytes, shelf: bytes, limits: Limits) -> None:
         execute, now = connection.execute, float(limits.now)
         execute("delete from kept where key = ?", (key,))
         if limits.max_age is not None:
@@ -186,9 +191,15 @@ class ValueCache:
             "(select coalesce(max(used), 0) + 1 from kept where shelf = ?2), ?4, ?5)",
             (key, shelf, now, _digest(key, now, data), data),
         )
+
+    def _evict(self, connection: apsw.Connection, shelf: bytes, limits: Limits) -> None:
+        execute = connection.execute
         while True:
-            items, size = execute("select items, bytes from total where shelf = ?", (shelf,)).fetchall()[0]
-            if not _exceeds(items, limits.max_items) and not _exceeds(size, limits.max_bytes):
+            exceeds = execute(
+                "select coalesce(items > ?, 0) or coalesce(bytes > ?, 0) from total where shelf = ?",
+                (limits.max_items, limits.max_bytes, shelf),
+            ).fetchall()
+            if exceeds == [(0,)]:
                 return
             execute("delete from kept where id = (select id from kept where shelf = ? order by used limit 1)", (shelf,))
             if connection.changes() == 0:
@@ -212,12 +223,21 @@ class ValueCache:
                 connection.close()
 
 
+@contextmanager
+def _transaction(connection: apsw.Connection) -> Iterator[None]:
+    """All of it or nothing. Begun by a statement: `with connection` would hold up all threads while it waits."""
+    connection.execute("begin immediate")
+    try:
+        yield
+        connection.execute("commit")
+    except BaseException:  # an interrupt too: one in memory is used again
+        if connection.in_transaction:
+            connection.execute("rollback")
+        raise
+
+
 def _digest(key: bytes, made: float, data: bytes) -> bytes:
     return blake2b(key + struct.pack(">d", made) + data, digest_size=16).digest()
-
-
-def _exceeds(count: int, limit: int | None) -> bool:
-    return limit is not None and count > limit
 
 
 def _warn(text: str) -> None:

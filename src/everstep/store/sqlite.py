@@ -229,9 +229,9 @@ class SqliteStore:
     # Letting go.
 
     def drop(self, run_id: str) -> Counts:
+        self.cache().clear()
         self._write(lambda connection: retention.hide(connection, run_id))
         self._forget_words()
-        self._cache.clear()
         return self.reclaim()
 
     def prune(self, run_id: str, base: Keyframe, generation: int) -> Counts | None:
@@ -241,9 +241,9 @@ class SqliteStore:
         return self.reclaim()
 
     def erase(self, run_id: str, entries: Sequence[Entry]) -> None:
+        self.cache().clear()
         self._write(lambda connection: retention.erase(connection, run_id, entries))
         self._forget_words()
-        self._cache.clear()
 
     def _forget_words(self) -> None:
         """What is gone from the log must not live on in the index of its words, which is made anew when needed."""
