@@ -26,6 +26,10 @@ class ReplayedStep:
     name: str
     source: Source
 
+    def to_dict(self) -> dict[str, Any]:
+        """What JSON can hold of it."""
+        return {"run_id": self.run_id, "seq": self.seq, "name": self.name, "source": str(self.source)}
+
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
@@ -106,7 +110,7 @@ class ReplayReport:
             "divergences": [each.to_dict() for each in self.divergences],
             "hints": list(self.hints),
             "duration_ms": round(self.duration_ms, 3), "original_ms": self.original_ms,
-            "steps": [{"run_id": step.run_id, "seq": step.seq, "name": step.name, "source": str(step.source)} for step in self.steps],
+            "steps": [step.to_dict() for step in self.steps],
         }  # fmt: skip
 
     def __str__(self) -> str:
