@@ -82,7 +82,7 @@ def main() -> None:
     print(result.summary())
     for failure in result.failures[:1]:
         print(f"for example {failure.run_id}: {failure.error!r}")
-    print("next: run this again, for what is left" if result.failed else "next: everstep show digest-1")
+    print("next: run this again, for what is left" if result.failed else "next: everstep runs --workflow digest")
 
 
 if __name__ == "__main__":

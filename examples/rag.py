@@ -42,7 +42,7 @@ class Passage:
 def words_of(text: str) -> list[str]:
     """The words that carry a meaning, without the ending of a plural or a past tense."""
     found = re.findall(r"[a-z]{3,}", text.lower())
-    return [re.sub(r"(?:ed|(?<!s)s)$", "", word) for word in found if word not in SMALL_WORDS]
+    return [re.sub(r"(?:ed|(?<=ss)es|(?<!s)s)$", "", word) for word in found if word not in SMALL_WORDS]
 
 
 class Library:
