@@ -258,7 +258,10 @@ class TestState:
     def test_it_can_be_seen_at_any_step(self, seen: Path, words: list[str]) -> None:
         assert lines("state", *words) == ["plan = 'three parts'"]
         found = data("state", *words)["state"]
-        assert found == {"run": "done", "at": 4, "path": None, "values": {"plan": "three parts"}}
+        assert found == {
+            "run": "done", "at": 4, "superstep": None, "path": None, "sizes": {"plan": 13},
+            "values": {"plan": "three parts"},
+        }  # fmt: skip
 
     @pytest.mark.parametrize("path", ["pages[0].title", "pages.0.title", "state.pages[0].title", "pages[0]['title']"])
     def test_one_value_is_found_by_its_path(self, seen: Path, path: str) -> None:

@@ -20,10 +20,11 @@ _MARKS = {
 
 
 def row(output: Output, line: Line | Fold, *, at_work: bool) -> list[Cell | str]:
-    """The cells of one line: seq, how it stands, name, how long it took, what came of it."""
+    """The cells of one line: seq, how it stands, superstep, name, how long it took, what came of it."""
     indent = "  " * line.depth if line.depth <= _DEEP else "  " * _DEEP + f"({line.depth}) "
     if isinstance(line, Fold):
         return [
+            "",
             "",
             "",
             Cell(f"{indent}...", "dim"),
@@ -36,6 +37,7 @@ def row(output: Output, line: Line | Fold, *, at_work: bool) -> list[Cell | str]
     return [
         Cell(str(node.seq), "dim"),
         Cell(mark, STYLES.get(word, "cyan")),
+        "" if node.record.superstep is None else str(node.record.superstep),
         Cell(
             indent + (f"run {node.status}" if node.kind is Kind.END else node.name),
             "dim" if node.superseded else "bold" if node.kind is Kind.STEP else "cyan",
@@ -69,6 +71,7 @@ def _result(line: Line, *, at_work: bool) -> Cell:
         "superseded" if node.superseded else "",
         f"{node.attempts} attempts" if node.attempts > 1 else "",
         "partial" if node.record.partial else "",
+        "cached" if node.record.cached else "",
         f"{count(line.inside, 'step')} inside" if line.inside else "",
         f"-> {node.record.child_run_id}" if node.record.child_run_id else "",
     ]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from everstep.cli import plain
 from everstep.cli.output import Cell, Output
 from everstep.cli.session import Session
-from everstep.cli.style import status_cell
+from everstep.cli.style import decision_text, status_cell
 from everstep.cli.text import brief, duration, stamp
 from everstep.cli.values import show_leaves, show_value
 from everstep.codec.record import StepRecord
@@ -61,7 +61,10 @@ def _facts(row: StepRecord) -> Iterator[tuple[str, Cell | str]]:
     yield "status", status_cell(str(row.status))
     yield "started", stamp(row.started_at)
     yield "took", duration(row.duration_ms)
-    facts = {"inside": row.parent, "lane": row.lane, "attempt": row.attempt if row.attempt > 1 else None,
+    facts = {"superstep": None if row.superstep is None else str(row.superstep),
+             "node": row.node_type, "chose": row.decision is not None and decision_text(row),
+             "cached": row.cached and "yes", "took versions": row.input_versions and brief(row.input_versions, _WIDE),
+             "inside": row.parent, "lane": row.lane, "attempt": row.attempt if row.attempt > 1 else None,
              "child run": row.child_run_id, "metadata": row.metadata and brief(row.metadata, _WIDE),
              "usage": row.usage and brief(row.usage, _WIDE), "external": row.external and "yes"}  # fmt: skip
     yield from ((name, str(value)) for name, value in facts.items() if value)

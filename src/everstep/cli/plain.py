@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
 from collections import deque
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from typing import Any
 from everstep.codec.delta import APPEND, DELETE, SET, SPLICE
 from everstep.codec.encoding import Generic
 from everstep.codec.record import StepRecord
-from everstep.errors import ErasedError
+from everstep.errors import DamagedError, ErasedError
 from everstep.model import Checkpoint, Run, StepError
 from everstep.trail.compare import MISSING, Change
 
@@ -84,10 +85,8 @@ def step(record: StepRecord) -> dict[str, Any]:
         "run": record.run_id, "seq": record.seq, "kind": str(record.kind), "name": record.name,
         "status": str(record.status), "started_at": moment(record.started_at), "duration_ms": record.duration_ms,
         "id": record.id, "parent": record.parent, "lane": record.lane, "index": record.index,
-        "attempt": record.attempt, "external": record.external, "cached": record.cached, "partial": record.partial,
-        "superstep": record.superstep, "decision": plain(record.decision), "usage": plain(record.usage),
-        "child_run_id": record.child_run_id, "node_type": record.node_type, "metadata": plain(record.metadata),
-        "erased": record.erased,
+        "attempt": record.attempt, "external": record.external, "partial": record.partial,
+        **node(record), "usage": plain(record.usage), "metadata": plain(record.metadata), "erased": record.erased,
     }  # fmt: skip
     try:
         heavy = {
@@ -97,6 +96,35 @@ def step(record: StepRecord) -> dict[str, Any]:
     except ErasedError:
         heavy = dict.fromkeys(("inputs", "output", "changes", "error", "pause"))
     return light | heavy
+
+
+def node(record: StepRecord) -> dict[str, Any]:
+    """What a row says of a graph's node, and how large what it gave is."""
+    return {
+        "superstep": record.superstep, "node_type": record.node_type, "decision": plain(record.decision),
+        "reason": reason_of(record), "input_versions": plain(record.input_versions),
+        "cached": record.cached, "child_run_id": record.child_run_id, "sizes": _sizes(record),
+    }  # fmt: skip
+
+
+def reason_of(record: StepRecord) -> Any:
+    """Why a route or gate chose what it did; None for any other row."""
+    about = record.metadata
+    return plain(about.get("reason")) if isinstance(about, dict) else None
+
+
+def _sizes(record: StepRecord) -> dict[str, int]:
+    """By name, the bytes of each value that a step put into the state; else those of its output."""
+    try:
+        values = record.values or ({} if record.output is None else {"output": record.output})
+    except (ErasedError, DamagedError):  # told elsewhere
+        return {}
+    return {name: size_of(value) for name, value in values.items()}
+
+
+def size_of(value: Any) -> int:
+    """How many bytes a value takes here: what is printed of it with --json."""
+    return len(json.dumps(plain(value), ensure_ascii=True))
 
 
 def operation(op: list[Any]) -> dict[str, Any]:

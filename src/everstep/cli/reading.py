@@ -100,35 +100,54 @@ def _ending(here: Session, what: str, count: int, cursor: str | None, *words: st
 
 @click.command()
 @click.argument("run", shell_complete=run_ids)
+@click.option("--superstep", type=click.IntRange(min=0), metavar="N", help="How the nodes of one superstep ended.")
 @paged(100)
 @options
-def steps(run: str, limit: int, cursor: str | None) -> None:
+def steps(run: str, superstep: int | None, limit: int, cursor: str | None) -> None:
     """List the steps of a run as they were recorded, every entry of the log."""
     here = session()
     trail = here.open()
     found = trail.run(run)
-    first = max(position(cursor), found.oldest)
-    last = min(first + limit - 1, found.head)
-    rows = trail.steps(run, first, last, view=True)
-    following = str(last + 1) if last < found.head else None
+    if superstep is None:
+        first = max(position(cursor), found.oldest)
+        last = min(first + limit - 1, found.head)
+        rows, more = trail.steps(run, first, last, view=True), last < found.head
+    else:
+        first = position(cursor)
+        ended = trail.get_steps(run, superstep, view=True)
+        rows, more = ended[first : first + limit], len(ended) > first + limit
+    following = str(first + limit) if more else None
     if here.output.as_json:
         here.output.data(steps=[plain.step(row) for row in rows], cursor=following)
         return
-    columns = ["seq", "kind", "status", "step", "lane", "started", "took", "result"]
+    in_graph = any(row.superstep is not None for row in rows)
+    columns = [
+        "seq",
+        "kind",
+        "status",
+        *(["superstep"] if in_graph else []),
+        "step",
+        "lane",
+        "started",
+        "took",
+        "result",
+    ]
     here.output.table(
-        [Column(title, right=title in {"seq", "took"}) for title in columns],
-        [_step_row(row, found.created_at if here.output.person else None) for row in rows],
+        [Column(title, right=title in {"seq", "superstep", "took"}) for title in columns],
+        [_step_row(row, found.created_at if here.output.person else None, in_graph=in_graph) for row in rows],
     )
-    _ending(here, "step", len(rows), following, run)
+    _ending(here, "step", len(rows), following, run, *([] if superstep is None else ["--superstep", str(superstep)]))
 
 
-def _step_row(row: StepRecord, began: datetime | None) -> list[Cell | str]:
+def _step_row(row: StepRecord, began: datetime | None, *, in_graph: bool) -> list[Cell | str]:
     """The cells of an entry; for a person, who knows when the run began, with the time since then."""
+    number = [] if not in_graph else ["" if row.superstep is None else str(row.superstep)]
     since = None if began is None else (row.started_at - began) / timedelta(milliseconds=1)
     return [
         Cell(str(row.seq), "dim"),
         str(row.kind),
         status_cell(str(row.status)),
+        *number,
         Cell(row.name, "bold"),
         row.lane or "-",
         stamp(row.started_at) if since is None else f"+{duration(max(0.0, since))}",

@@ -59,11 +59,18 @@ def show(run: str, *, everything: bool) -> None:
     here.output.fields([*_head(here, trail, found, tree, interrupted=interrupted), *waits])
     if tree.steps:
         here.output.line()
-        here.output.table(
-            [Column("seq", right=True), Column(""), Column("step"), Column("took", right=True), Column("result")],
-            [row(here.output, line, at_work=at_work) for line in lines(tree, everything=everything)],
-        )
+        rows = [row(here.output, line, at_work=at_work) for line in lines(tree, everything=everything)]
+        here.output.table(*_columns(rows))
     _advise(here, found, tree, interrupted=interrupted)
+
+
+def _columns(rows: list[list[Cell | str]]) -> tuple[list[Column], list[list[Cell | str]]]:
+    """The table of a run's steps. Supersteps have a column where there are some."""
+    titles = ["seq", "", "superstep", "step", "took", "result"]
+    if not any(cells[2] for cells in rows):
+        titles.remove("superstep")
+        rows = [[*cells[:2], *cells[3:]] for cells in rows]
+    return [Column(title, right=title in {"seq", "superstep", "took"}) for title in titles], rows
 
 
 def _inputs(tree: Outline) -> object:
@@ -78,8 +85,7 @@ def _node(depth: int, found: Node) -> dict[str, Any]:
     return {
         "depth": depth, "seq": found.seq, "name": found.name, "kind": str(found.kind), "status": str(found.status),
         "superseded": found.superseded, "started_at": plain.moment(found.started_at), "duration_ms": found.duration_ms,
-        "attempts": found.attempts, "lane": found.lane, "child_run_id": found.record.child_run_id,
-        "error": plain.error(found.error),
+        "attempts": found.attempts, "lane": found.lane, "error": plain.error(found.error), **plain.node(found.record),
     }  # fmt: skip
 
 
@@ -150,9 +156,11 @@ def _standing(trail: Trail, run: Run, *, interrupted: bool) -> Cell:
 
 def _counts(run: Run, tree: Outline) -> str:
     nodes = [node for _, node in tree.walk()]
+    supersteps = len({node.record.superstep for node in nodes} - {None})
     failed = sum(node.status is Status.FAILED and node.kind is Kind.STEP for node in nodes)
     parts = [
         count(sum(node.kind is Kind.STEP for node in nodes), "step"),
+        count(supersteps, "superstep") if supersteps else "",
         f"{failed:,} failed" if failed else "",
         count(sum(len(node.earlier) for node in nodes), "failed attempt")
         if any(node.earlier for node in nodes)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from everstep.cli.output import Cell
+from everstep.cli.plain import reason_of
 from everstep.cli.text import brief, cut, label
 from everstep.codec.delta import APPEND, DELETE, SET, SPLICE
 from everstep.codec.record import StepRecord
 from everstep.errors import DamagedError, ErasedError
-from everstep.model import Kind
+from everstep.model import END, Kind
 
 STYLES = {
     "completed": "green",
@@ -22,6 +23,7 @@ STYLES = {
     "stopped": "magenta",
 }
 _SIGNS = {SET: "=", DELETE: "-", APPEND: "+", SPLICE: "~"}
+_CHOOSE = frozenset({"route", "gate"})
 _CHANGES = 6  # that are named in a line
 
 
@@ -52,9 +54,18 @@ def _result(row: StepRecord, width: int) -> Cell:
         return Cell(brief(prompt_of(row), width), "yellow")
     if row.kind is Kind.START and row.inputs is not None:
         return Cell(brief(row.inputs, width), "dim")
+    if row.node_type in _CHOOSE and reason_of(row) is not None:
+        return Cell(cut(decision_text(row), width))
     if row.output is not None:
         return Cell(brief(row.output, width))
     return Cell(_changes(row, width) or _mark(row, width) or "-", "dim")
+
+
+def decision_text(row: StepRecord) -> str:
+    """What a route or gate chose, and why."""
+    chosen = row.decision if isinstance(row.decision, list) else [row.decision]
+    named = ", ".join("END" if each == END else str(each) for each in chosen if each is not None) or "none"
+    return f"-> {named} ({reason_of(row)})"
 
 
 def prompt_of(row: StepRecord) -> Any:
