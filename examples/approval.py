@@ -75,7 +75,7 @@ def main(run_id: str) -> None:
         result = Runner(trail).run(approval, event=EVENT, id=run_id)
     if result.pause is not None:
         print(result.pause.prompt)
-        print(f"next: everstep answer {run_id} {'|'.join(result.pause.options or [])}, then run this again")
+        print(f"next: everstep answer {run_id} {'|'.join(result.pause.options or ['VALUE'])}, then run this again")
     else:
         print(f"published in {result['published']}: {result['notice']}")
         print(f"next: everstep show {run_id}")
