@@ -175,9 +175,8 @@ class Rehearsal(Execution):
 
     def _differ(self, outcome: Entry, name: str, sides: tuple[Any, ...]) -> None:
         error = DivergenceError(_CHANGED, seq=outcome.seq, recorded=name, requested=name)
-        self.found.append(
-            Divergence(_CHANGED, name, outcome.seq, f"{name!r} gives something else than it gave.", sides)
-        )
+        said = f"{name!r} does not give what it gave."
+        self.found.append(Divergence(self.run_id, _CHANGED, name, outcome.seq, said, sides))
         if not self.lenient:
             self.divergence, self.stopping = self.divergence or error, "diverged from its record"
             raise error
