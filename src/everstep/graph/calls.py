@@ -64,7 +64,9 @@ class Taken:
 class NodeCall:
     """One call of a node, on its way from the request to its outcome."""
 
-    __slots__ = ("cached", "call", "child", "decision", "names", "result", "stored_at", "superstep", "taken", "values")
+    __slots__ = (
+        "cached", "call", "child", "decision", "entry", "names", "result", "stored_at", "superstep", "taken", "values"
+    )  # fmt: skip
 
     def __init__(self, call: Call, values: Values) -> None:
         self.call = call
@@ -77,6 +79,7 @@ class NodeCall:
         self.cached = False
         self.stored_at: int | None = None  # where its values are read, if they are not known
         self.child: str | None = None
+        self.entry: Entry | None = None  # the row of its outcome, if it was on record
 
     def about(self) -> dict[str, Any]:
         """What every row of it says beside the usual."""
@@ -124,11 +127,21 @@ class NodeCall:
         self.child = meta[record.CHILD]
         if STATUSES[entry.status] is Status.FAILED:
             return
-        self.stored_at = entry.seq
+        self.stored_at, self.entry = entry.seq, entry
         self.names = given_by(self.call.node, entry)
         if self.call.node.targets:
             reason = (meta[record.METADATA] or {}).get(REASON, "")
             self.decision = Decision(meta[record.DECISION], reason)
+
+    def given(self, value: Any) -> Any:
+        """What a value that its function returned comes to: the decision, or values by name."""
+        node = self.call.node
+        return node.choose(value).target if node.targets else node.by_name(value)
+
+    def recorded(self, entry: Entry) -> Any:
+        """The same, of what is on record."""
+        self.restore(entry)
+        return self.decision.target if self.decision is not None else self.values.following(self)
 
     def logged(self) -> tuple[Any, ...]:
         """What the run log says of it: superstep, cached, decision."""

@@ -25,7 +25,7 @@ from everstep.run import faults
 from everstep.run.asked import Ask
 from everstep.run.driving import drive, drive_awaited, known_loop
 from everstep.run.execution import Execution
-from everstep.run.flow import ask_flow, is_open
+from everstep.run.flow import ask_flow
 from everstep.run.lanes import CURRENT, NODES, OF_TASK, OUTSIDE, Lane, here
 from everstep.run.noted import log_of
 from everstep.run.runner import AsyncRunner, Runner
@@ -49,6 +49,7 @@ class Going:
         self._again = Again(run, graph.shape)
         self.values = Values(run, self.progress, self._again.newest)
         self._number = -1
+        self.flow = run.flow or ask_flow
         self._errors: list[BaseException] = []
         self._at_work: list[Ask] = []
         run.partial_values = self._so_far
@@ -93,7 +94,7 @@ class Going:
 
     def _count(self, asks: list[Ask]) -> None:
         """Number the superstep. What is done again after the run had ended comes after all that was there."""
-        recorded = [superstep_of(ask.recorded.outcome) for ask in asks if _is_served(ask)]  # type: ignore[union-attr] # it is
+        recorded = [superstep_of(ask.recorded.outcome) for ask in asks if ask.lane.run.serves(ask)]  # type: ignore[union-attr] # it is
         number = max([self._number + 1, *recorded])
         if len(recorded) < len(asks):
             number = max(number, self._again.highest + 1)
@@ -106,7 +107,7 @@ class Going:
         given: list[dict[str, Any]] = []
         for ask in asks:
             call = _call_of(ask)
-            if _is_served(ask):
+            if ask.lane.run.serves(ask):
                 given.append({})
                 continue
             self.values.load_for(call.call.node)
@@ -157,11 +158,6 @@ class Going:
         raise first
 
 
-def _is_served(ask: Ask) -> bool:
-    recorded = ask.recorded
-    return recorded is not None and recorded.outcome is not None and not is_open(recorded)
-
-
 def _call_of(ask: Ask) -> NodeCall:
     assert isinstance(ask.call, NodeCall)  # noqa: S101 - all that is asked for here
     return ask.call
@@ -197,7 +193,7 @@ def _called(going: Going, ask: Ask, given: dict[str, Any]) -> BaseException | No
     token = CURRENT.set(ask.lane)
     try:
         node = _call_of(ask).call.node
-        drive(ask_flow(going.run, ask, node.step, None), ask.lane, _body(going.run, _call_of(ask), given))
+        drive(going.flow(going.run, ask, node.step, None), ask.lane, _body(going.run, _call_of(ask), given))
     except BaseException as error:  # noqa: BLE001 - the superstep decides on it, when all of its nodes have ended
         return error
     finally:
@@ -226,7 +222,7 @@ async def go_awaited(graph: Graph, inputs: dict[str, Any]) -> dict[str, Any]:
         return (await AsyncRunner().run(graph, inputs)).values
     going = Going(graph, inputs)
     while asks := going.begin():
-        ready = all(_is_served(ask) for ask in asks) or not going.run.journal.scopes
+        ready = all(ask.lane.run.serves(ask) for ask in asks) or not going.run.journal.scopes
         given = going.prepare(asks) if ready else await _in_thread(partial(going.prepare, asks))
         jobs = [_awaited(going, ask, arguments) for ask, arguments in zip(asks, given, strict=True)]
         if len(jobs) == 1:
@@ -244,7 +240,7 @@ async def _awaited(going: Going, ask: Ask, given: dict[str, Any]) -> BaseExcepti
     OF_TASK[task] = lane
     node = _call_of(ask).call.node
     try:
-        flow = ask_flow(going.run, ask, node.step, known_loop(node.name))
+        flow = going.flow(going.run, ask, node.step, known_loop(node.name))
         await drive_awaited(flow, lane, _awaited_body(going.run, _call_of(ask), given))
     except asyncio.CancelledError:
         raise
@@ -292,7 +288,7 @@ def _body(run: Execution, of: NodeCall, given: dict[str, Any]) -> Callable[[], A
     if isinstance(node, Interrupt):
         return lambda: node.ask(call())
     body = node.step.timed(call)
-    return body if node.cache is None else partial(cached, Lookup(run, of, node.cache, given), body)
+    return body if node.cache is None or run.flow else partial(cached, Lookup(run, of, node.cache, given), body)
 
 
 def _awaited_body(run: Execution, of: NodeCall, given: dict[str, Any]) -> Callable[[], Any]:
@@ -316,6 +312,6 @@ def _awaited_body(run: Execution, of: NodeCall, given: dict[str, Any]) -> Callab
 
         awaited = choose
     body = node.step.timed_awaited(awaited)
-    if node.cache is None:
+    if node.cache is None or run.flow:
         return body
     return partial(cached_awaited, Lookup(run, of, node.cache, given), body, _in_thread)

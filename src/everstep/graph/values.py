@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any
 
 from everstep.codec import delta
 from everstep.codec.delta import APPEND, SET, Saved
+from everstep.codec.record import ops_of
 from everstep.codec.values import encode
 from everstep.errors import MutatedArgumentError, RedactedValueWarning, UnstorableError
 from everstep.graph.calls import NodeCall, saved
@@ -34,6 +36,8 @@ class Values:
         self._run = run
         self._progress = progress
         self._newest = newest  # by name, the last row that gave it when the run was taken up
+        self._follows = run.flow is not None  # a replay needs every value on the way, not those at its end alone
+        self._unread = False  # some values are not held here
         self._saved: dict[str, tuple[int, Saved | None]] = {}  # by name, its version and what it was then
         self._stale: set[str] = set()  # names whose value is not the one that the state on record has
 
@@ -47,13 +51,22 @@ class Values:
             self._newest.update(dict.fromkeys(call.names, 0))
             self._stale.difference_update(call.names)
         else:
-            progress.produced({name: _Stored(seq) for name in call.names})
+            self._unread = self._unread or not self._follows
+            progress.produced(self.following(call) if self._follows else {name: _Stored(seq) for name in call.names})
             self._stale.difference_update(call.names)
             self._stale.update(name for name in call.names if self._newest.get(name) != seq)
 
+    def following(self, call: NodeCall) -> dict[str, Any]:
+        """What a call on record gave, from the values as they are and the row of its outcome."""
+        assert call.entry is not None  # noqa: S101 - it was restored from it
+        values = self._progress.values
+        held = {name: copy.copy(values[name]) for name in call.names if name in self._progress.given}
+        delta.apply(held, ops_of(self._run.payload(call.entry)))
+        return {name: held[name] for name in call.names}
+
     def load(self, names: Iterable[str] | None = None) -> None:
         """Read what is not held here; of all names, or of these."""
-        if not self._newest:
+        if not self._unread:
             return
         values = self._progress.values
         wanted = {

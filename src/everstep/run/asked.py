@@ -25,6 +25,12 @@ class Calls(Protocol):
     def restore(self, entry: Entry) -> None:
         """Take what the row of its outcome says."""
 
+    def given(self, value: Any) -> Any:
+        """What a value that its function returned comes to, as it is compared."""
+
+    def recorded(self, entry: Entry) -> Any:
+        """The same, of what is on record."""
+
     def logged(self) -> tuple[Any, ...]:
         """What the run log says of it: superstep, cached, decision."""
 

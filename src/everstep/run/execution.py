@@ -22,7 +22,7 @@ from everstep.errors import (
     UnknownOutcomeError,
 )
 from everstep.journal import Journal
-from everstep.journal.track import AT, CHAIN, STEPS, UNKNOWN, Recorded, unasked
+from everstep.journal.track import AT, CHAIN, STEPS, UNKNOWN, Recorded, flags_of, unasked
 from everstep.model import Kind, Status
 from everstep.run import faults
 from everstep.run.arguments import Inputs
@@ -140,6 +140,16 @@ class Execution(Telling, Stoppable):
             if lane.track is not None:
                 ask.recorded = lane.track.take(name, ask.digest)
             return ask
+
+    def serves(self, ask: Ask) -> bool:
+        """Whether what a step gave is taken from the record.
+
+        Not if tasks of it were still at work when it ended: its code is gone through again, for their sake.
+        """
+        known = ask.recorded
+        if known is None or known.outcome is None:
+            return False
+        return known.id is None or not flags_of(known.outcome) & record.OPEN
 
     def _check_stopped(self, lane: Lane, name: str) -> None:
         late = lane.scope.is_over()

@@ -23,7 +23,7 @@ from everstep.errors import (
     StepTimeoutError,
     UnknownOutcomeError,
 )
-from everstep.journal.track import OUTPUT, Recorded, flags_of
+from everstep.journal.track import OUTPUT
 from everstep.model import Kind, Status
 from everstep.run import faults
 from everstep.run.arguments import Inputs
@@ -67,7 +67,7 @@ def ask_flow(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEven
     if recorded is not None:
         if recorded.cancelled is not None:
             yield FOREVER, None
-        if recorded.outcome is not None and not is_open(recorded):
+        if recorded.outcome is not None and run.serves(ask):
             if loop is not None and ask.call is None:
                 try:
                     yield DELIVER, recorded.outcome.seq
@@ -87,11 +87,6 @@ def ask_flow(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEven
         raise
     finally:
         ask.scope = None  # they know each other: left so, the garbage collector would have to find every step
-
-
-def is_open(recorded: Recorded) -> bool:
-    """Whether tasks of a step were still at work when it ended: its code is gone through again, for their sake."""
-    return recorded.outcome is not None and recorded.id is not None and bool(flags_of(recorded.outcome) & record.OPEN)
 
 
 def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEventLoop | None) -> Flow:

@@ -13,7 +13,7 @@ from everstep.codec import record
 from everstep.codec.chain import Entry
 from everstep.codec.record import read_payload
 from everstep.codec.values import encode, view
-from everstep.errors import DivergenceError, RunNotFoundError, UnstorableError
+from everstep.errors import DivergenceError, GraphError, RunNotFoundError, UnstorableError
 from everstep.journal import Journal
 from everstep.journal.track import Recorded
 from everstep.model import STATUSES, Secret, Status
@@ -113,8 +113,12 @@ class Rehearsal(Execution):
         return None
 
     def serves(self, ask: Ask) -> bool:
-        """Whether what a step gave is taken from the record."""
-        return ask.recorded is not None and not self.is_composite(ask.recorded)
+        """Whether what a step gave is taken from the record. Not if it had steps inside, or is a quick decision."""
+        recorded = ask.recorded
+        if recorded is None or self.is_composite(recorded):
+            return False
+        quick = ask.call is not None and recorded.outcome is not None
+        return not (quick and ask.call.rides_along(recorded.outcome.duration / 1000))  # type: ignore[union-attr] # quick says so
 
     def diverged(self, error: DivergenceError, ask: Ask | None = None) -> DivergenceError:
         """Note where the code and the record part, with both sides."""
@@ -137,11 +141,22 @@ class Rehearsal(Execution):
     def compare(self, ask: Ask, value: Any, error: BaseException | None) -> None:
         """See whether a step that ran again gave what it gave. Raises DivergenceError."""
         assert ask.recorded is not None and ask.recorded.outcome is not None  # noqa: PT018, S101 - it was looked at
-        self._compare(ask.recorded.outcome, ask.name, value, error)
+        outcome, call, was = ask.recorded.outcome, ask.call, _OUTPUT
+        if call is not None and STATUSES[outcome.status] is Status.COMPLETED:
+            was = call.recorded(outcome)
+            if error is None:
+                try:
+                    value = call.given(value)
+                except GraphError as refused:
+                    error = refused
+        self._compare(outcome, ask.name, value, error, was)
 
     def compare_end(self, end: Entry, value: Any, error: BaseException | None, *, is_state: bool) -> None:
         """See whether the run ended as it did; with `is_state` its result is its state. Raises DivergenceError."""
-        self._compare(end, self.name, value, error, self._state(end.seq) if is_state else _OUTPUT)
+        was = _OUTPUT
+        if is_state:
+            was, value = _sorted(self._state(end.seq)), _sorted(value or {})
+        self._compare(end, self.name, value, error, was)
 
     def _state(self, seq: int) -> dict[str, Any]:
         assert self.trail is not None  # noqa: S101 - there is no replay without one
@@ -201,6 +216,10 @@ class Rehearsal(Execution):
         self.steps.append(ReplayedStep(self.run_id, ask.recorded.seq, ask.name, source))
 
 
+def _sorted(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: values[name] for name in sorted(values)}
+
+
 def _said(error: DivergenceError) -> str:
     """What a divergence means here, where nothing is to be set right."""
     now, was = error.requested, error.recorded
@@ -249,7 +268,7 @@ def _by_code(run: Rehearsal, ask: Ask, recorded: Recorded, *, ordered: bool) -> 
     if ordered:
         yield DELIVER, recorded.outcome.seq
     run.compare(ask, value, error)
-    if ask.call is not None:
+    if ask.call is not None and error is not None:
         ask.call.restore(recorded.outcome)
     ask.lane.seen = max(ask.lane.seen, recorded.outcome.seq)
     if error is not None:

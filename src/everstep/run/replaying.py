@@ -130,7 +130,7 @@ def replay(
     args, kwargs = workflow.parameters.spread(inputs) if inputs else ((), {})
     began = time.perf_counter()
     life.begin(run.id, args, kwargs)
-    go_through(life)
+    go_through(life, "continue" if run.status is Status.PARTIAL else "raise")
     took = (time.perf_counter() - began) * 1000
     found = life.run.found if life.lenient else life.run.found[:1]
     return ReplayReport(
