@@ -20,6 +20,7 @@ from everstep.run.steps import Step
 from everstep.store.base import LEASE_SECONDS
 from everstep.trail.beginning import Beginning, Forking
 from everstep.trail.detail import Detail
+from everstep.trail.supersteps import CheckpointContent
 
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTION = type(lambda: None)
@@ -65,6 +66,9 @@ def test_every_public_name_is_in_the_reference() -> None:
         ("Trail", public(everstep.Trail, FUNCTION)),
         ("Trail", [*Beginning.__annotations__, *Forking.__annotations__]),
         ("Trail", list(inspect.signature(everstep.Trail.runs).parameters)[1:]),
+        ("SqliteCheckpointer and CheckpointPolicy", parameters(everstep.SqliteCheckpointer)),
+        ("SqliteCheckpointer and CheckpointPolicy", ["save_step", *fields(everstep.CheckpointPolicy)]),
+        ("Trail", fields(CheckpointContent)),
         ("Recorder", public(everstep.Recorder, FUNCTION, property)),
         ("Recorder", list(Detail.__annotations__)),
         ("StepRecord", public(StepRecord, property, FUNCTION)),
