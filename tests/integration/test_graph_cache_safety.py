@@ -174,6 +174,26 @@ def test_another_process_finds_it_and_changed_code_does_not(tmp_path: Path) -> N
     assert output(changed, path, "a", "a") == "loaded a"
 
 
+ROUTING = """
+import sys
+import everstep
+
+@everstep.route(targets=[everstep.END], cache=True)
+def leave(url):
+    print("decided", url)
+    return everstep.Decision(everstep.END, "it is late")
+
+with everstep.open(sys.argv[1]) as trail:
+    result = everstep.Runner(trail).run(everstep.Graph([leave], name="routing"), {"url": "a"})
+    print(trail.steps(result.run_id)[1].metadata["reason"])
+"""
+
+
+def test_another_process_finds_a_decision_with_its_reason(tmp_path: Path) -> None:
+    path = tmp_path / "trail.db"
+    assert [output(ROUTING, path) for _ in range(2)] == ["decided a\nit is late", "it is late"]
+
+
 def test_processes_at_the_same_time_get_the_right_values(tmp_path: Path) -> None:
     path = tmp_path / "trail.db"
     everstep.open(path).close()

@@ -284,9 +284,20 @@ def test_what_cannot_be_told_from_another_is_named() -> None:
             identity(called)
 
 
-def test_secrets_count_by_their_keyed_digest() -> None:
-    source = "def f(x): return API_KEY"
-    other_key = Identity(Gate(key=lambda: b"j" * 32))
-    other_key.callable(compiled(source, API_KEY="hunter2"))
-    assert all_differ(compiled(source, API_KEY="hunter2"), compiled(source, API_KEY="hunter3"))
-    assert other_key.digest() != identity(compiled(source, API_KEY="hunter2"))
+@pytest.mark.parametrize("where", ["constant", "closure", "input"])
+def test_secrets_count_by_their_keyed_digest(where: str) -> None:
+    """Nobody without the key can try out what a short password was."""
+
+    def digest(password: str, key: bytes) -> bytes:
+        made = Identity(Gate(key=lambda: key))
+        if where == "constant":
+            made.callable(compiled("def f(x): return PASSWORD", PASSWORD=password))
+        elif where == "closure":
+            made.callable(lambda: password)
+        else:
+            made.add("password", password)
+        return made.digest()
+
+    mine, other = b"k" * 32, b"j" * 32
+    assert len({digest("hunter2", mine), digest("hunter3", mine), digest("hunter2", other)}) == 3
+    assert digest("hunter2", mine) == digest("hunter2", mine)
