@@ -7,22 +7,18 @@ A wire that goes past a layer has a place of its own there. What leads back, or 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
-GAP, ROW = 18.0, 20.0  # beside one another; between rows
+from everstep.graph.straight import Size, straightened
+
+ROW = 20.0  # between rows
 _LANE = 16.0  # between wires along the side
 _PORT = 18.0  # between the ends of wires at a box
 _FAR = 24  # layers after which a wire runs along the side
 _WORK = 40_000  # places that are moved in all while a layout settles
-
-
-class Size(NamedTuple):
-    """How much room something takes; and by how much its upper and lower edge are shorter, at each end."""
-
-    width: float
-    height: float
-    point: float = 0.0
 
 
 class Span(NamedTuple):
@@ -41,7 +37,7 @@ class Point(NamedTuple):
 
 
 class Route(NamedTuple):
-    """The way of a wire to one of its targets. At the side, its corners; else the ends of its vertical parts."""
+    """The way of a wire to one of its targets. At the side, its corners; else both ends of each vertical part."""
 
     span: int
     target: int
@@ -57,8 +53,8 @@ class Layout:
         self._layer = layer
         self._spans = spans
         self._rank = [2 * each for each in layer]  # rows with odd numbers are for labels
-        self._up: list[list[tuple[int, int]]] = [[] for _ in sizes]  # by place, what leads there, with its weight
-        self._down: list[list[tuple[int, int]]] = [[] for _ in sizes]
+        self._up: list[list[int]] = [[] for _ in sizes]  # by place, what leads there
+        self._down: list[list[int]] = [[] for _ in sizes]
         self._chains: dict[tuple[int, int], list[int]] = {}  # by span and target, the places between them
         self._labels: dict[int, int] = {}
         self._boxes = len(sizes)
@@ -68,7 +64,7 @@ class Layout:
         for place, rank in enumerate(self._rank):
             self._rows[rank].append(place)
         self._order()
-        self._x = self._settled()
+        self._x = straightened(self._rows, self._up, self._down, self._sizes, self._boxes)
         self._y, self._height = self._stacked()
         self._ports()
         self._finish()
@@ -109,9 +105,8 @@ class Layout:
         return len(self._sizes) - 1
 
     def _link(self, above: int, below: int) -> None:
-        weight = 1 + 3 * (above >= self._boxes) * (below >= self._boxes)  # long wires are to be straight
-        self._down[above].append((below, weight))
-        self._up[below].append((above, weight))
+        self._down[above].append(below)
+        self._up[below].append(above)
 
     # The order in each row.
 
@@ -126,7 +121,7 @@ class Layout:
             for row in self._rows if down else reversed(self._rows):
                 near = self._up if down else self._down
                 wanted = {
-                    place: sum(at[other] for other, _ in near[place]) / len(near[place]) if near[place] else at[place]
+                    place: sum(at[other] for other in near[place]) / len(near[place]) if near[place] else at[place]
                     for place in row
                 }
                 row.sort(key=wanted.__getitem__)
@@ -138,55 +133,15 @@ class Layout:
 
     def _crossings(self) -> int:
         found = 0
-        for row, below in zip(self._rows, self._rows[1:], strict=False):
+        for row, below in pairwise(self._rows):
             at = {place: number for number, place in enumerate(below)}
             seen: list[int] = []
             for place in row:
-                ends = sorted(at[other] for other, _ in self._down[place])
+                ends = sorted(at[other] for other in self._down[place])
                 found += sum(len(seen) - bisect_left(seen, end + 1) for end in ends)
                 for end in ends:
                     insort(seen, end)
         return found
-
-    # How far to the right.
-
-    def _settled(self) -> list[float]:
-        """Move everything towards what it is joined to, row by row, until it hardly moves any more."""
-        x = [0.0] * len(self._sizes)
-        for row in self._rows:
-            for place, middle in zip(row, self._spread(row, [0.0] * len(row)), strict=True):
-                x[place] = middle
-        for sweep in range(max(4, min(60, _WORK // len(x)))):
-            sides = [self._up] if sweep == 0 else [self._down] if sweep == 1 else [self._up, self._down]
-            for row in reversed(self._rows) if sweep % 2 else self._rows:
-                wanted = []
-                for place in row:
-                    near = [each for side in sides for each in side[place]]
-                    total = sum(weight for _, weight in near)
-                    wanted.append(sum(x[other] * weight for other, weight in near) / total if near else x[place])
-                for place, middle in zip(row, self._spread(row, wanted), strict=True):
-                    x[place] = middle
-        return x
-
-    def _spread(self, row: list[int], wanted: list[float]) -> list[float]:
-        """The places nearest to the wanted ones, in this order and with room between them.
-
-        Where neighbours want to be nearer than they may, they become one block, which lies where it suits all of them.
-        """
-        offsets, offset = [], 0.0
-        for number, place in enumerate(row):
-            if number:
-                offset += (self._sizes[row[number - 1]].width + self._sizes[place].width) / 2 + GAP
-            offsets.append(offset)
-        blocks: list[tuple[float, int]] = []  # where its members want it, and how many they are
-        for want, offset in zip(wanted, offsets, strict=True):
-            total, count = want - offset, 1
-            while blocks and blocks[-1][0] / blocks[-1][1] > total / count:
-                before, members = blocks.pop()
-                total, count = total + before, count + members
-            blocks.append((total, count))
-        bases = [total / count for total, count in blocks for _ in range(count)]
-        return [base + offset for base, offset in zip(bases, offsets, strict=True)]
 
     # How far down.
 
@@ -234,6 +189,7 @@ class Layout:
             number: [target for target in span.targets if self.is_at_side(span.source, target)]
             for number, span in enumerate(self._spans)
         }
+        self._used: Counter[tuple[int, bool]] = Counter()
         lanes = [number for number, targets in aside.items() if targets]
         for number in sorted(lanes, key=lambda number: self._reach(number, aside[number])):
             self._lane(number, aside[number])
@@ -242,13 +198,17 @@ class Layout:
 
     def _ahead(self, number: int, target: int) -> Route:
         source, chain = self._spans[number].source, self._chains[number, target]
-        points = [Point(self._leaves[source, number], self._edge(source, 1))]
+        leaves, enters = self._leaves[source, number], self._enters[target, number]
+        points = [Point(leaves, self._edge(source, 1)), Point(leaves, self._row_edge(source, 1))]
         for place in chain:
-            row = self._rank[place]
-            half = self._height[row] / 2
-            points += [Point(self._x[place], self._y[row] - half), Point(self._x[place], self._y[row] + half)]
-        points.append(Point(self._enters[target, number], self._edge(target, -1)))
+            points += [Point(self._x[place], self._row_edge(place, side)) for side in (-1, 1)]
+        points += [Point(enters, self._row_edge(target, -1)), Point(enters, self._edge(target, -1))]
         return Route(number, target, at_side=False, points=points)
+
+    def _row_edge(self, place: int, side: int) -> float:
+        """The upper (-1) or lower (1) edge of the row of a place. Between rows there is nothing but wires."""
+        rank = self._rank[place]
+        return self._y[rank] + side * self._height[rank] / 2
 
     def _edge(self, place: int, side: int) -> float:
         """The upper (-1) or lower (1) edge of a box."""
@@ -279,9 +239,11 @@ class Layout:
         """From a box to where nothing is to its right: straight, or through the row between it and its neighbours."""
         middle, rank, size = self.box(place), self._rank[place], self._sizes[place]
         side, half = -1 if enters else 1, size.width / 2
+        before = self._used[place, enters]  # wires at this side: those of inner lanes lie nearer to the middle
+        self._used[place, enters] += 1
         if self._rows[rank][-1] == place:
-            offset = min(7.0, size.height / 4)
+            offset = min(4.0 + 6.0 * before, size.height / 2 - 6)
             return [Point(middle.x + half - size.point * 2 * offset / size.height, middle.y + side * offset)]
-        x = middle.x + half - min(14.0, half / 2)
+        x = middle.x + half - min(14.0 + 8.0 * before, half)
         outside = self._y[rank] + side * (self._height[rank] / 2 + ROW / 2)
         return [Point(x, self._edge(place, side)), Point(x, outside)]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from everstep.errors import GraphError
 from everstep.graph.layers import layers
 from everstep.graph.nested import GraphNode
-from everstep.graph.nodes import END, Node, NodeKind
-from everstep.model import Status
+from everstep.graph.nodes import Node, NodeKind
+from everstep.model import END, Status
 from everstep.run.log import NodeRecord, RunLog
 from everstep.run.result import RunResult
 
@@ -27,6 +27,7 @@ Steps = list[dict[str, list[NodeRecord]]]  # for each log, its steps by the name
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 NOT_REACHED = "not reached"
+_SIDES = ("yes", "no")  # of a gate
 _OPENED = 3  # graphs inside one another that are drawn open; what is deeper is a closed box
 _RAN = frozenset({Status.COMPLETED, Status.FAILED, Status.RESTORED})
 # Of the items that a node ran for, the one that stands worst tells how it stands.
@@ -151,10 +152,10 @@ def _wires(graph: Graph, steps: Steps | None) -> Iterator[Wire]:
             if takers:
                 together.setdefault(takers, []).append(value)
         yield from (Wire("value", places[name], takers, ", ".join(values)) for takers, values in together.items())
-        labels = ("yes", "no") if node.kind == "gate" else ("",) * len(node.targets)
-        for target, label in zip(node.targets, labels, strict=True):
-            count = None if taken is None else taken[name, target]
-            yield Wire("choice", places[name], (places[target],), label, count)
+        for target in dict.fromkeys(node.targets):
+            sides = [side for side, each in zip(_SIDES, node.targets, strict=False) if each == target]
+            label = " or ".join(sides) if node.kind == "gate" else ""
+            yield Wire("choice", places[name], (places[target],), label, None if taken is None else taken[name, target])
 
 
 # A run.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from everstep.graph.layout import Layout, Point, Route, Size, Span
-from everstep.graph.picture import NOT_REACHED, Box, Picture, Wire, shown, signature, width
+from everstep.graph.layout import Layout, Point, Route, Span
+from everstep.graph.picture import Box, Picture, Wire, shown, signature, width
+from everstep.graph.straight import Size
 
 _SIGN, _SMALL = 7.9, 6.6  # the width of a letter of a name, and of a smaller text
 _LINE = 15.0  # from one small line to the next
@@ -28,17 +29,17 @@ _DARK = {
     "completed": "#3fb950", "failed": "#f85149", "paused": "#d29922", "restored": "#4493f8", "cached": "#39c5cf",
 }  # fmt: skip
 _RULES = (
-    (".page", "fill", "page"), ("text", "fill", "ink"), (".words", "fill", "soft"), (".head", "fill", "soft"),
+    (".page", "fill", "page"), ("text", "fill", "ink"), (".words", "fill", "soft"),
     (".wire", "stroke", "line"), (".tip", "fill", "line"), (".label", "fill", "page"),
     (".choice .wire", "stroke", "choosing"), (".choice .tip", "fill", "choosing"),
     (".choice text", "fill", "choosing"), (".value text", "fill", "soft"), (".untaken .wire", "stroke", "faint"),
     (".untaken .tip", "fill", "faint"), (".untaken text", "fill", "soft"),
-    (".box", "fill", "node"), (".box", "stroke", "line"),
-    (".route .box,.gate .box", "fill", "choice"), (".route .box,.gate .box", "stroke", "choosing"),
-    (".interrupt .box", "fill", "ask"), (".interrupt .box", "stroke", "asking"),
-    (".graph .box", "fill", "inner"), (".graph .box", "stroke", "graph"),
-    (".input .box", "fill", "page"), (".input .box", "stroke", "faint"), (".input text", "fill", "soft"),
-    (".end .box", "fill", "end"), (".end .box", "stroke", "end"), (".end text", "fill", "page"),
+    (".box", "fill", "node"), (".box", "stroke", "line"), (".graph .label", "fill", "inner"),
+    (".route > .box,.gate > .box", "fill", "choice"), (".route > .box,.gate > .box", "stroke", "choosing"),
+    (".interrupt > .box", "fill", "ask"), (".interrupt > .box", "stroke", "asking"),
+    (".graph > .box", "fill", "inner"), (".graph > .box", "stroke", "graph"),
+    (".input > .box", "fill", "page"), (".input > .box", "stroke", "faint"), (".input > text", "fill", "soft"),
+    (".end > .box", "fill", "end"), (".end > .box", "stroke", "end"), (".end > text", "fill", "page"),
     *((f".{status} > .box", "stroke", status) for status in ("completed", "failed", "paused", "restored", "cached")),
     *((f".{status} > .run", "fill", status) for status in ("completed", "failed", "paused", "restored", "cached")),
     (".not-reached > .box", "stroke", "faint"), (".not-reached > text", "fill", "soft"),
@@ -49,7 +50,7 @@ _ALWAYS = (
     ".everstep .name{font-size:13px;font-weight:600}.everstep .words,.everstep .run,.everstep .wired{font-size:11px}"
     ".everstep .head{text-anchor:start}.everstep .box{stroke-width:1.25}"
     ".everstep .wire{fill:none;stroke-width:1.5}.everstep .choice .wire{stroke-dasharray:5 4}"
-    ".everstep .taken .wire{stroke-width:2.5}.everstep .optional .box{stroke-dasharray:3 3}"
+    ".everstep .taken .wire{stroke-width:2.5}.everstep .optional > .box{stroke-dasharray:3 3}"
     ".everstep .failed > .box,.everstep .paused > .box,.everstep .completed > .box{stroke-width:2}"
     ".everstep .not-reached > .box{stroke-dasharray:4 3}"
 )
@@ -58,19 +59,20 @@ _ALWAYS = (
 def to_svg(picture: Picture) -> str:
     """The picture as SVG text."""
     drawing = _Drawing(picture)
-    head = " · ".join(filter(None, [shown(picture.name, _NAME), shown(picture.summary, 90)]))
-    wide = round(max(drawing.width, width(head) * _SIGN * 0.93) + 2 * _MARGIN)
-    high = round(drawing.height + 2 * _MARGIN + _TITLE)
-    title = escape(head)
-    left = (wide - drawing.width) / 2
+    name, run = shown(picture.name, _NAME), shown(picture.summary, 90)
+    title = escape(" · ".join(filter(None, [name, run])))
+    wide = round(max(drawing.width, width(name) * _SIGN, width(run) * _SMALL) + 2 * _MARGIN)
+    top = _MARGIN + _TITLE + (_LINE if run else 0)
+    high = round(drawing.height + _MARGIN + top)
     return "\n".join([
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="everstep" width="{wide}" height="{high}" '
-        f'viewBox="0 0 {wide} {high}" role="img" aria-label="{title}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}"',
+        f' class="everstep" role="img" aria-label="{title}">',
         f"<title>{title}</title>",
         f"<style>{_ALWAYS}{_css(_LIGHT)}@media (prefers-color-scheme:dark){{{_css(_DARK)}}}</style>",
         f'<rect class="page" width="{wide}" height="{high}" rx="10"/>',
-        f'<text class="head" x="{_n(_MARGIN)}" y="{_n(_MARGIN + 6)}">{title}</text>',
-        *drawing.drawn(left, _MARGIN + _TITLE),
+        f'<text class="head name" x="{_n(_MARGIN)}" y="{_n(_MARGIN + 6)}">{escape(name)}</text>',
+        *[f'<text class="head words" x="{_n(_MARGIN)}" y="{_n(_MARGIN + 6 + _LINE)}">{escape(run)}</text>'] * bool(run),
+        *drawing.drawn((wide - drawing.width) / 2, top),
         "</svg>\n",
     ])  # fmt: skip
 
@@ -102,7 +104,7 @@ class _Drawing:
             return Size(round(wide) + 26, 26)
         high = 26 + _LINE * len(lines) + (10 if not lines else 4)
         if inside is not None:
-            return Size(max(round(wide), inside.width) + 2 * _PAD, high + inside.height + 1.5 * _PAD)
+            return Size(max(round(wide), inside.width) + 2 * _PAD, high + inside.height + 1.75 * _PAD)
         if box.kind in {"route", "gate"}:
             return Size(max(round(wide) + 44, 90), high + 4, _TIP)
         return Size(max(round(wide) + 32, 90), high)
@@ -127,10 +129,14 @@ class _Drawing:
         )  # fmt: skip
         run = "" if box.visits is None else f" {box.visits.status.replace(' ', '-')}"
         yield f'<g class="{box.kind}{run}{" optional" if box.optional else ""}">'
-        yield f"<title>{escape(' '.join(filter(None, [_tooltip(box)])))}</title>"
+        yield f"<title>{escape(_tooltip(box))}</title>"
         yield _shape(box, size, middle)
         top = middle.y - size.height / 2
-        y = middle.y + 4.5 if box.kind in {"input", "end"} else top + (22.5 if lines or inside else size.height / 2 + 4.5)
+        y = (
+            middle.y + 4.5
+            if box.kind in {"input", "end"}
+            else top + (22.5 if lines or inside else size.height / 2 + 4.5)
+        )
         kind = "" if box.kind in {"input", "end"} else ' class="name"'
         yield f'<text{kind} x="{_n(middle.x)}" y="{_n(y)}">{escape(box_name(box))}</text>'
         for kind, words in lines:
@@ -161,8 +167,10 @@ def _lines(box: Box) -> list[tuple[str, str]]:
 
 
 def _tooltip(box: Box) -> str:
-    if box.node is None:
-        return {"end": "the run ends"}.get(box.kind, "may be given" if box.optional else "must be given")
+    if box.kind == "end":
+        return "the run ends"
+    if box.kind == "input":
+        return f"a run {'may' if box.optional else 'must'} be given {shown(box.name, _NAME)}"
     return f"{box.kind} {shown(box.name, _NAME)}{signature(box)}"
 
 
@@ -170,8 +178,9 @@ def _shape(box: Box, size: Size, middle: Point) -> str:
     x, y = middle.x - size.width / 2, middle.y - size.height / 2
     if box.kind in {"route", "gate"}:
         right, bottom = x + size.width, y + size.height
+        inner = x + _TIP, right - _TIP
         corners = [
-            (x, middle.y), (x + _TIP, y), (right - _TIP, y), (right, middle.y), (right - _TIP, bottom), (x + _TIP, bottom),
+            (x, middle.y), (inner[0], y), (inner[1], y), (right, middle.y), (inner[1], bottom), (inner[0], bottom),
         ]  # fmt: skip
         return f'<polygon class="box" points="{" ".join(f"{_n(a)},{_n(b)}" for a, b in corners)}"/>'
     round_ = size.height / 2 if box.kind in {"input", "end"} else 20 if box.kind == "interrupt" else 8
@@ -216,21 +225,13 @@ def _wire(wire: Wire, route: Route, left: float, top: float) -> str:
 
 
 def _curved(points: list[Point]) -> str:
-    """Down through points that are, in turn, the begin and the end of a curve; from an end to a begin it is straight."""
+    """Down through both ends of each vertical part, with curves between the parts."""
     parts = [f"M{_n(points[0].x)},{_n(points[0].y)}"]
-    for number in range(0, len(points), 2):
-        (x0, y0), (x1, y1) = points[number : number + 2]
-        if number and y0 != points[number - 1].y:
-            parts.append(f"V{_n(y0)}")
-        middle = _n((y0 + y1) / 2)
-        parts.append(f"C{_n(x0)},{middle} {_n(x1)},{middle} {_n(x1)},{_n(y1)}" if abs(x0 - x1) > 0.05 else f"V{_n(y1)}")
-    return _short(parts)
-
-
-def _short(parts: list[str]) -> str:
-    """Of vertical lines one after another, the last."""
-    kept = [part for part, following in zip(parts, [*parts[1:], "M"], strict=True) if (part[0], following[0]) != ("V", "V")]
-    return "".join(kept)
+    for (x0, y0), (x1, y1) in zip(points[1::2], points[2::2], strict=False):
+        if abs(x0 - x1) > 0.05:  # else it is one straight line
+            middle = _n((y0 + y1) / 2)
+            parts.append(f"V{_n(y0)}C{_n(x0)},{middle} {_n(x1)},{middle} {_n(x1)},{_n(y1)}")
+    return "".join([*parts, f"V{_n(points[-1].y)}"])
 
 
 def _bent(points: list[Point]) -> str:
