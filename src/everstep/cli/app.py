@@ -6,6 +6,7 @@ import sys
 import tomllib
 from functools import reduce
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,6 +48,20 @@ def load(app: str) -> tuple[ModuleType, Any]:
     except Exception as error:  # it is somebody else's code: whatever it raises is the answer
         hint = f" Name the module, not its file: --app {name.removesuffix('.py')}." if name.endswith(".py") else ""
         raise AppError(f"cannot load {app!r}: {type(error).__name__}: {error}.{hint}") from error
+
+
+def module_of(place: str) -> str:
+    """The name of the module that a file is, found from its folder from now on; what is no file names one itself."""
+    if not place.endswith(".py"):
+        return place
+    file = Path(place).resolve()
+    if not file.is_file():
+        raise NotThereError(f"there is no file {place!r}.")
+    sys.path.insert(0, str(file.parent))
+    found = find_spec(file.stem) if "." not in file.stem else None
+    if found is None or found.origin is None or Path(found.origin).resolve() != file:
+        raise AppError(f"cannot load {place!r}: Python finds another module under the name of the file. Rename it.")
+    return file.stem
 
 
 def workflow_in(module: ModuleType, named: Any, workflow: str, kind: type) -> Any:

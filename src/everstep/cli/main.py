@@ -19,6 +19,7 @@ _COMMANDS = {  # the module of each, and what it does in a line
     "state": ("values", "the values of a run at any step"),
     "diff": ("values", "how two states differ"),
     "checkpoints": ("reading", "list named points"),
+    "graph": ("drawing", "draw a graph, and a run over it"),
     "search": ("reading", "find steps by their words"),
     "verify": ("checking", "check the hash chain"),
     "doctor": ("checking", "what is installed, is the trail well"),
