@@ -11,9 +11,13 @@ from typing import Any
 from everstep.codec.values import encode
 from everstep.errors import GraphChangedError, GraphError, GraphInputError, UnstorableError
 from everstep.graph.going import go, go_awaited
+from everstep.graph.mermaid import to_mermaid
 from everstep.graph.nested import GraphNode
 from everstep.graph.nodes import Node, names, node
+from everstep.graph.picture import Run, picture
+from everstep.graph.printed import to_text
 from everstep.graph.shape import Edge, Shape
+from everstep.graph.svg import to_svg
 from everstep.graph.types import described, fits
 from everstep.run.workflows import Workflow, code_of
 
@@ -130,6 +134,26 @@ class Graph(Workflow[..., Any]):
         changes += [f"{_said(name)} was changed" for name in now if name in was and was[name] != now[name]]
         if changes:
             raise GraphChangedError(run_id, self.name, tuple(changes))
+
+    # As a picture.
+
+    def to_mermaid(self, log: Run | None = None) -> str:
+        """The graph as a flowchart in Mermaid; with a log or result, a run over it."""
+        return to_mermaid(picture(self, log))
+
+    def to_svg(self, log: Run | None = None) -> str:
+        """The graph as an SVG that stands alone; with a log or result, a run over it."""
+        return to_svg(picture(self, log))
+
+    def to_text(self, log: Run | None = None) -> str:
+        """The graph as lines of text, 100 columns at most; with a log or result, a run over it."""
+        return to_text(picture(self, log))
+
+    def _repr_svg_(self) -> str:  # what a notebook shows
+        return self.to_svg()
+
+    def __str__(self) -> str:
+        return self.to_text()
 
     def __repr__(self) -> str:
         return f"<graph {self.name!r} of {len(self.shape.nodes)} nodes>"
