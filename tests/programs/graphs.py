@@ -25,7 +25,10 @@ class Outside(Protocol):
     """What nodes and steps meet when they are executed."""
 
     def execute(self, name: str) -> None:
-        """Note that this is executed; raises what it fails with."""
+        """Note that this is executed."""
+
+    def fail(self, name: str) -> None:
+        """Raise what this fails with, if it shall."""
 
 
 def graph(family: str, seed: int, outside: Outside) -> tuple[Graph, dict[str, Any], list[str]]:
@@ -72,6 +75,7 @@ class _Maker:
                 if steps:
                     await asyncio.gather(*(_inside_later(outside, name, each) for each in range(steps)))
                 await asyncio.sleep(0)
+                outside.fail(name)
                 return make(given)
 
             function: Any = awaited
@@ -81,6 +85,7 @@ class _Maker:
                 outside.execute(name)
                 for each in range(steps):
                     _inside(outside, name, each)
+                outside.fail(name)
                 return make(given)
 
             function = plain
@@ -163,7 +168,7 @@ class _Part:
     def until(self) -> None:
         """A loop that ends when its route says so: a list grows, a dict is edited or a list gets shorter in it."""
         count, grown, name, limit = self.maker.name("c"), self.maker.name("g"), self.maker.name("r"), self._limit()
-        body = self._body(count, grown, {})
+        body = self._body(count, grown)
         if self.chance.random() < 0.4:  # longer way round
             between = self.maker.name("v")
             self._node({grown: _MISSING, count: _MISSING}, between)
@@ -178,7 +183,7 @@ class _Part:
     def while_(self) -> None:
         """A loop whose gate is asked first."""
         count, grown, name, limit = self.maker.name("c"), self.maker.name("g"), self.maker.name("r"), self._limit()
-        body, after = self._body(count, grown, {}), self._after(grown, default=None) or END
+        body, after = self._body(count, grown), self._after(grown, default=None) or END
         function = self.maker.function(name, {count: 0}, lambda given: given[count] < limit)
         self.nodes.append(gate(when_true=body, when_false=after, name=name)(function))
         self.names += [count, grown] if after != END else []
@@ -186,9 +191,10 @@ class _Part:
     def _limit(self) -> int:
         return self.chance.randint(1, 4)
 
-    def _body(self, count: str, grown: str, more: dict[str, Any]) -> str:
-        change = self.chance.choice([_longer, _edited, _shorter])
-        takes = {count: 0, grown: None, **self._some(1), **more}
+    def _body(self, count: str, grown: str) -> str:
+        changes: list[Callable[[Any, int], Any]] = [_longer, _edited, _shorter]
+        change = self.chance.choice(changes)
+        takes = {count: 0, grown: None, **self._some(1)}
         return self._node(
             takes, (count, grown), lambda given: (given[count] + 1, change(given[grown], number(_told(given))))
         )

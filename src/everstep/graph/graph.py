@@ -108,7 +108,10 @@ class Graph(Workflow[..., Any]):
 
     def functions(self) -> list[Callable[..., Any]]:
         """The functions whose classes can be found when values are read."""
-        return [each.function for each in self.nodes]
+        found = [each.function for each in self.nodes]
+        for each in self.nodes:
+            found += each.graph.functions() if isinstance(each, GraphNode) else []
+        return found
 
     def fingerprint(self) -> dict[str, Any]:
         """What its results may depend on beside its inputs: its structure, its code, and the Python that runs it."""
@@ -245,7 +248,9 @@ def _structure(each: Node) -> list[Any]:
             defaults[name] = value
         except UnstorableError:
             defaults[name] = type(value).__qualname__
-    inner = each.graph._digests() if isinstance(each, GraphNode) else None  # noqa: SLF001 - a graph of this module
+    inner = None
+    if isinstance(each, GraphNode):
+        inner = [each.graph._digests(), list(each.outer), list(each.map_over)]  # noqa: SLF001 - a graph of this module
     return [each.kind, each.inputs, list(each.outputs), list(each.targets), each.many, each.default, defaults, inner]
 
 

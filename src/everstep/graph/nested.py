@@ -33,15 +33,15 @@ class GraphNode(Node):
         self.map_over = map_over
         if outputs is None:
             outputs = graph.outputs
-        self._outer = dict(outputs) if isinstance(outputs, Mapping) else {each: each for each in outputs}
-        unknown = [each for each in self._outer if each not in graph.outputs]
+        self.outer = dict(outputs) if isinstance(outputs, Mapping) else {each: each for each in outputs}
+        unknown = [each for each in self.outer if each not in graph.outputs]
         unknown += [each for each in map_over if each not in graph.inputs]
         if unknown:
             raise GraphError(
                 f"node {name!r}", f"knows no {unknown[0]!r}",
                 f"Graph {graph.name!r} takes {', '.join(graph.inputs)} and gives {', '.join(graph.outputs)}.",
             )  # fmt: skip
-        super().__init__(graph._plain, kind="graph", name=name, inputs=inputs, outputs=tuple(self._outer.values()))  # noqa: SLF001 - its code
+        super().__init__(graph._plain, kind="graph", name=name, inputs=inputs, outputs=tuple(self.outer.values()))  # noqa: SLF001 - its code
         self.is_async = graph.is_async
         self.types = {}  # those of the nodes inside, which look for themselves
 
@@ -56,12 +56,12 @@ class GraphNode(Node):
         self, name: str | None = None, *, inputs: Mapping[str, str] | None = None, output: Any = None
     ) -> GraphNode:
         """The same graph under another name, with other values."""
-        outputs = self._outer if output is None else output
+        outputs = self.outer if output is None else output
         return GraphNode(self.graph, name or self.name, {**self.inputs, **(inputs or {})}, outputs, self.map_over)
 
     def by_name(self, value: Any) -> dict[str, Any]:
         """What the child run gave, under the names it has here. What it did not give is not there."""
-        return {outer: value[inner] for inner, outer in self._outer.items() if inner in value}
+        return {outer: value[inner] for inner, outer in self.outer.items() if inner in value}
 
     def body(self, child: Callable[..., Any], given: dict[str, Any]) -> Callable[[], Any]:
         """The call: `child` runs the graph as a child run; for each item, the graph itself is called."""
@@ -92,4 +92,4 @@ class GraphNode(Node):
             if len(errors) == 1 or len(failures) < len(errors):
                 raise next((each for each in errors if not isinstance(each, Exception)), errors[0])
             raise ExceptionGroup(f"{len(failures)} items of node {self.name!r} failed", failures)
-        return {inner: [result.get(inner) for result in results] for inner in self._outer}
+        return {inner: [result.get(inner) for result in results] for inner in self.outer}

@@ -12,6 +12,7 @@ What runs at the same time is a superstep. It sees the values as they were when 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import ormsgpack
@@ -28,12 +29,13 @@ class Call:
 
     __slots__ = ("digest", "index", "node", "superstep", "versions")
 
-    def __init__(self, node: Node, index: int, versions: dict[str, int]) -> None:
+    def __init__(self, node: Node, index: int, versions: dict[str, int], chosen_by: Iterable[str] = ()) -> None:
         self.node = node
         self.index = index
         self.versions = versions
         self.superstep = 0
-        self.digest = ormsgpack.packb(list(versions.values()))  # with the node's name no two calls of a run agree
+        # With the node's name no two calls of a run agree.
+        self.digest = ormsgpack.packb([*versions.values(), *chosen_by])
 
 
 class Progress:
@@ -58,13 +60,22 @@ class Progress:
         if self.ended:
             return []
         looked_at, self._look_at = sorted(self._look_at, key=self._place.__getitem__), set()
-        calls = [call for name in looked_at if (call := self._call(name)) is not None]
+        calls: list[Call] = []
+        given: set[str] = set()
+        for name in looked_at:
+            outputs = self.shape.nodes[name].outputs if name in self.shape.shared else ()
+            if not given.isdisjoint(outputs):
+                self._look_at.add(name)  # of two that give one value, the second runs in the next superstep
+            elif (call := self._call(name)) is not None:
+                calls.append(call)
+                given.update(outputs)
         self.superstep += bool(calls)
         return calls
 
     def _call(self, name: str) -> Call | None:
         node, versions = self.shape.nodes[name], self.versions
         taken: dict[str, int] = {}
+        chosen_by: Iterable[str] = ()
         for param, value in node.inputs.items():
             version = versions.get(value)
             if version is not None:
@@ -78,6 +89,7 @@ class Progress:
                     return None
             else:
                 taken.update(chosen)
+                chosen_by = chosen if len(self.shape.gates[name]) > 1 else ()
                 self._chosen[name] = {}
         else:
             own = node.outputs
@@ -87,7 +99,7 @@ class Progress:
             self._taken[name] = marks
         index = self._ran.get(name, 0)
         self._ran[name] = index + 1
-        return Call(node, index, taken)
+        return Call(node, index, taken, chosen_by)
 
     def _is_decided(self, name: str) -> bool:
         return any(gate in self._decided for gate in self.shape.gates[name])
@@ -99,6 +111,13 @@ class Progress:
             self.versions[name] = self.versions.get(name, 0) + 1
             self.given.pop(name, None)
             self.given[name] = None
+            self._look_at.update(self.shape.consumers.get(name, ()))
+
+    def changed(self, values: dict[str, Any]) -> None:
+        """Somebody changed these values between two supersteps."""
+        for name, value in values.items():
+            self.values[name] = value
+            self.versions[name] = self.versions.get(name, 0) + 1
             self._look_at.update(self.shape.consumers.get(name, ()))
 
     def decided(self, call: Call, decision: Decision) -> None:

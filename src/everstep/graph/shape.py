@@ -47,6 +47,9 @@ class Shape:
                 if target != END:
                     self.gates.setdefault(target, []).append(name)
         self._below: dict[str, set[str]] = {name: set(self._followers(name)) for name in self.nodes}
+        self._rings = list(_rings(self._below))
+        several = [names for names in self.producers.values() if len(names) > 1]
+        self.shared = frozenset(name for names in several for name in names)  # nodes that give what another gives too
         self.bound = frozenset(bound)
         self._check_bound()
         self.inputs, self.required = self._read_inputs(declared)
@@ -150,8 +153,11 @@ class Shape:
 
     def _find_open(self) -> frozenset[str]:
         """The chosen nodes that may run once before anybody chose: whoever could choose them needs what they give."""
+        ring = {name: number for number, ring in enumerate(self._rings) for name in ring}
         found = set()
         for name, gates in self.gates.items():
+            if any(ring.get(gate, -1) != ring.get(name) for gate in gates):
+                continue  # who does not come after it needs nothing of it
             others = self._startable(self.inputs, without=name)
             if all(gate not in others for gate in gates):
                 found.add(name)
@@ -178,24 +184,28 @@ class Shape:
     # Two nodes that give one value.
 
     def _check_producers(self) -> None:
+        sides = self._sides() if self.shared else []
         for value, names in self.producers.items():
             for one, other in combinations(names, 2):
-                if not self._exclude_each_other(one, other):
+                if not any(_exclude_each_other(side.get(one, set()), side.get(other, set())) for side in sides):
                     self._refuse(
                         f"has two producers of {value!r} in one path: {one!r} and {other!r}",
                         "Give one of them another output, or let a route or gate choose between them.",
                     )
 
-    def _exclude_each_other(self, one: str, other: str) -> bool:
-        for gate in self.nodes.values():
-            if gate.many or not gate.targets:
-                continue
-            behind = {target: self._behind(target) for target in gate.targets if target != END}
-            for first, second in combinations(behind, 2):
-                for a, b in ((first, second), (second, first)):
-                    if one in behind[a] - behind[b] and other in behind[b] - behind[a]:
-                        return True
-        return False
+    def _sides(self) -> list[dict[str, set[str]]]:
+        """For each route or gate that chooses one target: by node, the targets without which it does not run."""
+        behind: dict[str, set[str]] = {}
+        found = []
+        for each in self.nodes.values():
+            side: dict[str, set[str]] = {}
+            for target in () if each.many else each.targets:
+                if target not in behind and target != END:
+                    behind[target] = self._behind(target)
+                for name in behind.get(target, ()):
+                    side.setdefault(name, set()).add(target)
+            found += [side] if side else []
+        return found
 
     def _behind(self, target: str) -> set[str]:
         """The nodes that run only if this one does."""
@@ -220,7 +230,7 @@ class Shape:
 
     def _find_repeated(self) -> frozenset[str]:
         """The values that may be given more than once in a run."""
-        again = {name for ring in _rings(self._below) for name in ring}
+        again = {name for ring in self._rings for name in ring}
         return frozenset(value for name in again for value in self.nodes[name].outputs)
 
     # For pictures.
@@ -238,6 +248,11 @@ class Shape:
         return sorted(
             found, key=lambda edge: (place[edge.source], place.get(edge.target, len(place)), edge.value or "")
         )
+
+
+def _exclude_each_other(one: set[str], other: set[str]) -> bool:
+    """Whether two nodes need different targets of one choice."""
+    return bool(one - other and other - one)
 
 
 def _rings(below: dict[str, set[str]]) -> Iterator[set[str]]:

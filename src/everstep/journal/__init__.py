@@ -42,6 +42,8 @@ class Journal:
         self.pauses: dict[int, Recorded] = {}
         self.ended_at: int | None = None  # the run had ended here, and was taken up again
         self.failures: list[Entry] = []  # that were asked for anew then
+        self.forks: list[Entry] = []  # where it was forked, with what was changed there
+        self.kept = -1  # up to here it is history, whatever its code would ask for with other inputs
         self._end: Entry | None = None  # of the run; what follows it takes the run up again
         self._by_id: dict[int, Recorded] = {}
         self._failed: dict[int, tuple[int | None, Track, Recorded]] = {}  # by the seq of the outcome
@@ -88,7 +90,9 @@ class Journal:
             self._answer(entry, meta)
         elif kind == _LANE_END:
             self._end_lane(meta[record.PARENT], self._track(meta[record.PARENT], meta[record.LANE] or ""), meta)
-        elif kind not in {_START, _FORK}:
+        elif kind == _FORK:
+            self.forks.append(entry)
+        elif kind != _START:
             self._add_step(entry, kind, meta)
 
     def _end_lane(self, scope: int | None, track: Track, meta: list[Any]) -> None:
@@ -175,11 +179,11 @@ class Journal:
         if unknown or (step.id is not None and step.id not in self.pauses and (inside or not step.intent)):
             # Its code runs again, over what it had recorded. A question that nobody answered is asked anew.
             step.outcome, step.reopened, step.intent = None, step.attempt, bool(unknown)
-        for known in track.steps[:position]:
+        for known in [] if track.unordered else track.steps[:position]:
             if known.outcome is not None and known.outcome.seq > failure.seq:
                 known.outcome = None  # a stream, which was closed because of the failure
         later = [n for n, known in enumerate(track.steps) if known.seq > failure.seq]
-        if step.outcome is None and (later or [len(track.steps)])[0] > position + 1:
+        if not track.unordered and step.outcome is None and (later or [len(track.steps)])[0] > position + 1:
             # A stream too: what was done with its chunks before it failed is kept.
             if later:
                 self.cut(scope, track, later[0])
@@ -201,7 +205,7 @@ class Journal:
         With `whole` false the step itself stays, to be gone through again.
         """
         track.by_name, track.upto = {}, 0
-        if track.path.rpartition("/")[2].startswith("unordered:"):
+        if track.unordered:
             del track.steps[position : position + whole]  # what stands behind it there did not come after it
             return
         del track.steps[position if whole else position + 1 :]
@@ -276,7 +280,7 @@ class Journal:
             return None
         if position < len(track.steps):
             known = track.steps[position]
-            if known.name == name and known.digest == digest:
+            if known.name == name and (known.digest == digest or known.seq < self.kept):
                 return known
             if known.loose or known.late:
                 track.rewritten = position

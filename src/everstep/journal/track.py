@@ -54,6 +54,11 @@ class Track:
         self.by_name: dict[tuple[str, int, bytes | None], Recorded] = {}  # of the steps up to a position
         self.upto = 0
 
+    @property
+    def unordered(self) -> bool:
+        """Whether its steps came in any order, several at a time."""
+        return self.path.rpartition("/")[2].startswith("unordered:")
+
     def find(self, name: str, index: int, digest: bytes | None) -> Recorded | None:
         """The newest step with this name and number."""
         for known in self.steps[self.upto :]:
