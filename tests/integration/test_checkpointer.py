@@ -201,7 +201,7 @@ def test_a_failed_run_that_was_pruned_by_hand_cannot_be_gone_on_with_and_says_so
     with pytest.raises(ValueError, match="stuck"):
         waited_for(trail, "c")
     trail.prune("c", keep=2)
-    with pytest.raises(PrunedError, match=r"was pruned.* A run needs all of its steps to go on") as caught:
+    with pytest.raises(PrunedError, match=r"was pruned.* It takes all steps to go on; begin a new run") as caught:
         waited_for(trail, "c")
     assert caught.value.run_id == "c"
     assert trail.get_state("c") == {"count": 3}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from everstep.codec.chain import Entry
@@ -12,6 +13,8 @@ from everstep.run.lanes import Lane, Scope
 
 class Calls(Protocol):
     """What a graph knows of a step that is the call of one of its nodes, and a run does not."""
+
+    names: Sequence[str]  # of the values that it gives
 
     def about(self) -> dict[str, Any]:
         """What every row of it says beside the usual."""

@@ -13,6 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec import record
+from everstep.codec.chain import Entry
 from everstep.errors import (
     EverstepError,
     JournalError,
@@ -79,7 +80,10 @@ def ask_flow(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEven
             return serve(run, ask)
         if recorded.intent and step.external:
             yield from _unknown(run, ask, step)
+    again = run.reused(ask) if run.reusable and recorded is None else None
     try:
+        if again is not None:
+            return (yield from _reused(run, ask, step, again, loop))
         return (yield from _attempts(run, ask, step, loop))
     except BaseException as error:  # those that are no Exception end no step, and are noted
         if not isinstance(error, Exception):
@@ -87,6 +91,15 @@ def ask_flow(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEven
         raise
     finally:
         ask.scope = None  # they know each other: left so, the garbage collector would have to find every step
+
+
+def _reused(run: Execution, ask: Ask, step: AnyStep, entry: Entry, loop: asyncio.AbstractEventLoop | None) -> Flow:
+    """Record what another run had for this step, as its own."""
+    inner = run.enter(ask, 1)
+    value = run.payload(entry)[record.OUTPUT]
+    waiter = completed(run, ask, step, inner, value, run.leave(ask), loop, cached=True)
+    yield from settled(run, ask, waiter, loop)
+    return value
 
 
 def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEventLoop | None) -> Flow:
@@ -173,6 +186,7 @@ def completed(
     loop: Any,
     *,
     partial: bool = False,
+    cached: bool = False,
 ) -> Waiter:
     """Record what a step gave. What to wait for, before it is delivered."""
     scope = inner.scope
@@ -193,6 +207,8 @@ def completed(
         flags |= record.EXTERNAL
     if partial:
         flags |= record.PARTIAL
+    if cached:
+        flags |= record.CACHED
     if scope.at_work and scope.lanes:
         flags |= record.OPEN
     return run.put_outcome(ask, step, scope, value, duration, flags, loop)
@@ -259,9 +275,17 @@ def announce(run: Execution, ask: Ask, step: AnyStep, inner: Lane, loop: Any) ->
     inner.scope.start = False
     inner.scope.id, waiter = run.put(
         ask, loop, now=True, kind=Kind.INTENT, status=Status.ACTIVE, attempt=inner.scope.attempt, external=True,
-        id=inner.scope.id, metadata=None if step.output is None else {OUTPUT: [step.output, step.append]},
+        id=inner.scope.id, metadata=_where_to(run, ask, step),
     )  # fmt: skip
     return waiter
+
+
+def _where_to(run: Execution, ask: Ask, step: AnyStep) -> dict[str, Any] | None:
+    """Where the outcome goes in the state, for whoever answers what it was; the state of a graph is its nodes'."""
+    if ask.call is not None:
+        names = list(ask.call.names)
+        return {OUTPUT: [names[0] if len(names) == 1 else names, False]} if names else None
+    return None if step.output is None or run.is_graph else {OUTPUT: [step.output, step.append]}
 
 
 def _unknown(run: Execution, ask: Ask, step: AnyStep) -> Flow:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec.record import StepRecord
-from everstep.errors import NotWaitingError, OwnedError, RunCancelledError, RunFinishedError
+from everstep.errors import AnswerError, NotWaitingError, OwnedError, RunCancelledError, RunFinishedError
 from everstep.journal import Journal
 from everstep.journal.track import OUTPUT, RETRY
 from everstep.model import FINISHED, STATUSES, Kind, Status, StepError
@@ -74,15 +74,29 @@ def answer(trail: Trail, run: RunRow, value: Any, pause: int | None, *, retry: b
             if asking.expired(step.pause, datetime.now(UTC)):
                 raise NotWaitingError(run.id, f"the time to answer {step.pause['prompt']!r} is over")
         name, append = (None, False) if retry else step.metadata.get(OUTPUT, (None, False))
+        values = _by_name(step, name, value) if isinstance(name, list) else None
         trail.store.append(
             scribe.row(
-                "answer", Status.ACTIVE, kind=Kind.ANSWER, id=step.id, output=value,
+                "answer", Status.ACTIVE, kind=Kind.ANSWER, id=step.id, output=value if values is None else None,
                 metadata={RETRY: True} if retry else None, parent=step.parent, lane=step.lane or None,
-                **{"append_to" if append else "output_to": name},
+                superstep=step.superstep, set=values,
+                **{"append_to" if append else "output_to": name if values is None else None},
             )
         )  # fmt: skip
     finally:
         trail.store.renew(scribe.claim, 0)
+
+
+def _by_name(step: StepRecord, names: list[str], value: Any) -> dict[str, Any]:
+    """What a node with several outputs gave, as somebody says. Raises AnswerError."""
+    if isinstance(value, dict) and set(value) == set(names):
+        return {name: value[name] for name in names}
+    if isinstance(value, list | tuple) and len(value) == len(names):
+        return dict(zip(names, value, strict=True))
+    raise AnswerError(
+        unknown_prompt(step.name), "it is not one value for each output",
+        f"a list with those of {', '.join(names)}, or an object with these names",
+    )  # fmt: skip
 
 
 def _waiting_at(run: RunRow, found: list[StepRecord], pause: int | None) -> StepRecord:
