@@ -31,6 +31,7 @@ EverstepError
 │   ├── StaleWriterError          this process lost the run to another
 │   ├── ForkedError               the process was forked, and its recorder with it
 │   ├── ConflictError             the run moved on underneath
+│   ├── NotAnOutcomeError         a fork is to change the outcome of what has none
 │   ├── PrunedError               retention removed what was asked for
 │   └── ErasedError               the payload was erased
 ├── JournalError                code and record do not go together
@@ -351,6 +352,17 @@ class ConflictError(RunError):
         super().__init__(
             f"run {run_id!r} stands at step {head}; a write of step {seq} does not follow it. "
             "Nothing was written; open the run again to continue from its head."
+        )
+
+
+class NotAnOutcomeError(RunError):
+    """A fork is to change the outcome of something that has none."""
+
+    def __init__(self, run_id: str, seq: int, what: str) -> None:
+        self.run_id, self.seq = run_id, seq
+        super().__init__(
+            f"{run_id}@{seq} is {what}, and no outcome of a step. Nothing was made; say the seq of one: "
+            f"`everstep steps {run_id}` lists them."
         )
 
 

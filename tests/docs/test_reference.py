@@ -18,8 +18,9 @@ from everstep.codec.record import StepRecord
 from everstep.run.context import Current
 from everstep.run.steps import Step
 from everstep.store.base import LEASE_SECONDS
-from everstep.trail.beginning import Beginning, Forking
+from everstep.trail.beginning import Beginning
 from everstep.trail.detail import Detail
+from everstep.trail.forking import Forking
 from everstep.trail.supersteps import CheckpointContent
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -50,6 +50,7 @@ class Going:
         self.values = Values(run, self.progress, self._again.newest)
         self._number = -1
         self.flow = run.flow or ask_flow
+        self._changes = sorted([*run.forked.inputs, *run.forked.values], key=lambda change: change[0])
         self._errors: list[BaseException] = []
         self._at_work: list[Ask] = []
         run.partial_values = self._so_far
@@ -75,6 +76,8 @@ class Going:
         if self.run.asked_to_stop:
             self.run.is_stopped = True
             return []
+        if self._changes and self._is_past_the_record():
+            self._change()
         calls = [NodeCall(call, self.values) for call in self.progress.next()]
         if calls and self.progress.superstep > self.graph.max_supersteps:
             raise LoopLimitError(
@@ -84,6 +87,17 @@ class Going:
         self._count(asks)
         self._at_work = asks
         return asks
+
+    def _is_past_the_record(self) -> bool:
+        """Whether all that is on record was asked for."""
+        track = self.run.journal.track(None, NODES)
+        return track is None or (track.spare is not None and not any(track.spare.values()))
+
+    def _change(self) -> None:
+        """Let what forks changed be the values from here on."""
+        changes, self._changes = self._changes, []
+        for _, changed in changes:
+            self.progress.changed({name: value for name, value in changed.items() if name in self.progress.values})
 
     def _ask(self, call: NodeCall) -> Ask:
         # A lane object for each call, on one path: one that waits for an answer does not hold up the others.

@@ -18,8 +18,11 @@ from types import (
 from typing import Any
 
 from everstep.codec.values import view
-from everstep.errors import UnstorableError
+from everstep.errors import EverstepError, UnstorableError
+from everstep.model import Kind
 from everstep.policy.redaction import Gate
+from everstep.trail.compare import changes
+from everstep.trail.trail import Trail
 
 IMMUTABLE = frozenset((str, int, float, bool, type(None), bytes, complex))
 _NAMED = (
@@ -133,6 +136,17 @@ class Inputs:
             return None
         before = view(self.data)
         return next((name for name, value in self.values.items() if gate.gate(value) != gate.gate(before[name])), "?")
+
+
+def told_changes(trail: Trail, run_id: str, seq: int, given: Inputs) -> str:
+    """What differs from the arguments that a recorded step had, in a sentence; nothing if it cannot be told."""
+    try:
+        row = trail.step(run_id, seq, view=True)
+        kept = {"set": row.values} if row.kind is Kind.SAVE else row.inputs
+        parts = changes(dict(kept or {}), view(given.data))
+    except EverstepError:
+        return ""
+    return f" Changed: {'; '.join(str(part)[2:].removeprefix('state.') for part in parts[:3])}." if parts else ""
 
 
 def _stand_in(gate: Gate, value: Any, path: str, *, by_class: bool = False) -> Any:

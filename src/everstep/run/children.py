@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from everstep.run.beginning import begun
 from everstep.run.flow import Suspended
 from everstep.run.lanes import Lane, here
-from everstep.run.life import Life, begun
+from everstep.run.life import Life
 from everstep.run.steps import Step
 
 if TYPE_CHECKING:

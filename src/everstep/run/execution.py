@@ -17,7 +17,6 @@ from everstep.codec.values import encode
 from everstep.errors import (
     ConcurrentStepsError,
     DivergenceError,
-    EverstepError,
     RunStoppedError,
     UnknownOutcomeError,
 )
@@ -25,8 +24,9 @@ from everstep.journal import Journal
 from everstep.journal.track import AT, CHAIN, STEPS, UNKNOWN, Recorded, flags_of, unasked
 from everstep.model import Kind, Status
 from everstep.run import faults
-from everstep.run.arguments import Inputs
+from everstep.run.arguments import Inputs, told_changes
 from everstep.run.asked import Ask, Calls
+from everstep.run.forked import Forked
 from everstep.run.lanes import Closing, Lane, Scope
 from everstep.run.pen import Pen, Waiter
 from everstep.run.placing import Places
@@ -34,7 +34,6 @@ from everstep.run.stopping import Stoppable
 from everstep.run.telling import Telling
 from everstep.run.turnstile import Turnstile
 from everstep.store.base import LEASE_SECONDS
-from everstep.trail.compare import changes
 from everstep.trail.reading import Reader
 from everstep.trail.trail import Trail
 
@@ -70,6 +69,7 @@ class Execution(Telling, Stoppable):
         self.durability = durability
         self.as_child = as_child  # makes a step of a workflow
         self.restarts = restarts  # the code is gone through anew after every step
+        self.forked = Forked()
         self.flow: Callable[..., Any] | None = None  # of a step, where it is another than that of a live run
         self.life: Callable[..., Any] | None = None  # of a child run, where it is another, too
         self.goes_on = False  # past a node that fails
@@ -165,20 +165,10 @@ class Execution(Telling, Stoppable):
         """Note that the code and the record part here; say what differs, where it can be told."""
         error.run_id = self.run_id
         if ask is not None and error.cause == "changed argument" and ask.inputs is not None and self.trail is not None:
-            error.detail = self._changes(error, ask.inputs)
+            error.detail = told_changes(self.trail, self.run_id, error.seq or 0, ask.inputs)
         self.divergence = self.divergence or error
         self.stopping = "diverged from its record"
         return error
-
-    def _changes(self, error: DivergenceError, given: Inputs) -> str:
-        assert self.trail is not None  # noqa: S101 - a run without a store has no record
-        try:
-            row = self.trail.step(self.run_id, error.seq or 0, view=True)
-            kept = {"set": row.values} if row.kind is Kind.SAVE else row.inputs
-            parts = changes(dict(kept or {}), faults.viewed(given.data))
-        except EverstepError:
-            return ""
-        return f" Changed: {'; '.join(str(part)[2:].removeprefix('state.') for part in parts[:3])}." if parts else ""
 
     def entry(self, seq: int) -> chain.Entry:
         """A row of the run."""

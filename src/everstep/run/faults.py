@@ -17,7 +17,7 @@ from typing import Any
 from everstep import errors
 from everstep.codec.chain import Entry
 from everstep.codec.registry import register
-from everstep.codec.values import decode, view
+from everstep.codec.values import decode
 from everstep.errors import RecordedError, RedactedValueWarning, UnknownClassError
 from everstep.run.lanes import Scope
 
@@ -114,12 +114,6 @@ def str_of(error: BaseException) -> str:
         return str(error)
     except Exception as another:  # noqa: BLE001 - whatever an exception's own code does, there is a text
         return f"(its text could not be had: {type(another).__name__})"
-
-
-def viewed(data: bytes) -> dict[str, Any]:
-    """Stored inputs as plain data."""
-    found: dict[str, Any] = view(data)
-    return found
 
 
 def warn_of_redaction(run_id: str, entry: Entry) -> None:

@@ -80,7 +80,7 @@ def ask_flow(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEven
             return serve(run, ask)
         if recorded.intent and step.external:
             yield from _unknown(run, ask, step)
-    again = run.reused(ask) if run.reusable and recorded is None else None
+    again = run.forked.take(ask.name, ask.digest) if run.forked.reusable and recorded is None else None
     try:
         if again is not None:
             return (yield from _reused(run, ask, step, again, loop))
@@ -97,7 +97,7 @@ def _reused(run: Execution, ask: Ask, step: AnyStep, entry: Entry, loop: asyncio
     """Record what another run had for this step, as its own."""
     inner = run.enter(ask, 1)
     value = run.payload(entry)[record.OUTPUT]
-    waiter = completed(run, ask, step, inner, value, run.leave(ask), loop, cached=True)
+    waiter = completed(run, ask, step, inner, value, run.leave(ask), loop, flags=record.CACHED)
     yield from settled(run, ask, waiter, loop)
     return value
 
@@ -185,8 +185,7 @@ def completed(
     duration: float,
     loop: Any,
     *,
-    partial: bool = False,
-    cached: bool = False,
+    flags: int = 0,
 ) -> Waiter:
     """Record what a step gave. What to wait for, before it is delivered."""
     scope = inner.scope
@@ -200,15 +199,10 @@ def completed(
             raise MutatedArgumentError(step.name, changed)
     if scope.lanes or run.divergence is not None:
         run.check_left(scope)
-    flags = 0
-    if loop is not None and not partial and ask.call is None:
-        flags = record.AWAITED
+    if loop is not None and not flags & record.PARTIAL and ask.call is None:
+        flags |= record.AWAITED
     if step.external:
         flags |= record.EXTERNAL
-    if partial:
-        flags |= record.PARTIAL
-    if cached:
-        flags |= record.CACHED
     if scope.at_work and scope.lanes:
         flags |= record.OPEN
     return run.put_outcome(ask, step, scope, value, duration, flags, loop)

@@ -34,6 +34,7 @@ from everstep.run import always, faults, heart
 from everstep.run.arguments import Inputs
 from everstep.run.execution import Execution
 from everstep.run.flow import came_of_stopping
+from everstep.run.forked import read_forks
 from everstep.run.lanes import here
 from everstep.run.log import RunLog
 from everstep.run.noted import log_row, log_rows, paused_rows
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 
 MAP = "map"  # in what is said of a run: it is one over many items
 _TRIES = 4  # at a run that others begin and finish at the same time
-_NOT_RESUMED = "A run needs all of its steps to go on; its state can be read. Run it anew under another id."
 _NAMED = "named"  # in what is said of a run: inputs that something stands for
 
 
@@ -184,7 +184,7 @@ class Life:
             row = trail.store.run(run_id)
             self._check_workflow(row)
             if row.base > 0:
-                raise PrunedError(run_id, 0, row.base, way_out=_NOT_RESUMED)
+                raise PrunedError(run_id, 0, row.base, way_out="It takes all steps to go on; begin a new run.")
             entries = Reader(trail.store).entries(row, 0, row.seq)
             journal = Journal(entries)
             self.resumed = True
@@ -194,8 +194,13 @@ class Life:
             self._compare_code(run_id, entries[0])
             pen.scribe.prepare()
         self.run = self._execution(trail, pen, journal)
+        if known:
+            read_forks(self.run, trail.store.run(run_id))
         if known and not self.args and not self.kwargs:
-            self.args, self.kwargs = self.workflow.parameters.spread(self._stored_inputs(entries[0]))
+            inputs = self._stored_inputs(entries[0])
+            if not self.workflow.gives_state:  # a graph takes what was changed as the newest version of a value
+                inputs.update((name, value) for _, changed in self.run.forked.inputs for name, value in changed.items())
+            self.args, self.kwargs = self.workflow.parameters.spread(inputs)
 
     def _stored_inputs(self, start: chain.Entry) -> dict[str, Any]:
         named = about_run(start).get(_NAMED)
@@ -386,17 +391,3 @@ def about_run(start: chain.Entry) -> dict[str, Any]:
     """What was said of a run when it began."""
     meta = view(start.meta)
     return (meta[record.METADATA] if len(meta) > record.METADATA else None) or {}
-
-
-async def begun(life: Life, begin: Callable[[], RunResult[Any] | None]) -> RunResult[Any] | None:
-    """Begin a run in a thread: the loop does not wait for the disk. If nobody waits any more, the run is given up."""
-    if life.trail is None:
-        return begin()
-    work = asyncio.ensure_future(asyncio.to_thread(begin))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait([work])
-        if work.exception() is None and work.result() is None:
-            await asyncio.to_thread(life.close)
-        raise

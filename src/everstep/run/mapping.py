@@ -9,8 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 
 from everstep.run.batch import Batch
+from everstep.run.beginning import begun
 from everstep.run.lanes import CURRENT, OUTSIDE
-from everstep.run.life import begun
 from everstep.run.mapped import MapResult
 from everstep.run.through import go_through, go_through_awaited, terminable, terminable_task
 

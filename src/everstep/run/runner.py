@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from everstep.run.batch import Batch
+from everstep.run.beginning import begun
 from everstep.run.items import Mode
-from everstep.run.life import Life, begun
+from everstep.run.life import Life
 from everstep.run.mapped import MapResult
 from everstep.run.mapping import map_awaited, map_waiting
 from everstep.run.pen import DURABILITIES

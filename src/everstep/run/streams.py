@@ -116,7 +116,9 @@ class _Open:
         self._let_go()
         if error is not None:
             return flow.failed(run, ask, inner, error, duration, self.loop, chunks=self.chunks)
-        return flow.completed(run, ask, self.step, inner, self.chunks, duration, self.loop, partial=early)
+        return flow.completed(
+            run, ask, self.step, inner, self.chunks, duration, self.loop, flags=record.PARTIAL if early else 0
+        )
 
     def _let_go(self) -> None:
         """Take back what followed the chunks of an earlier attempt, as far as it did not follow those of this one."""

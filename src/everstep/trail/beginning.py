@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypedDict
 
@@ -15,7 +14,7 @@ from everstep.errors import InputsDifferError, RunFinishedError, RunNotFoundErro
 from everstep.model import STATUSES, Kind, Status
 from everstep.policy.redaction import Gate
 from everstep.store.base import LEASE_SECONDS, Append, Claim, NewRun, RunRow, Store
-from everstep.trail.detail import Path, number_of, text
+from everstep.trail.detail import number_of, text
 from everstep.trail.owner import is_gone, new_owner
 from everstep.trail.reading import Reader
 from everstep.trail.scribe import Scribe
@@ -35,15 +34,6 @@ class Beginning(TypedDict, total=False):
     lease: float
 
 
-class Forking(TypedDict, total=False):
-    """What can be said of a fork: its id, what it sets before it goes on, its further tags."""
-
-    id: str | None
-    set: Mapping[Path, Any] | None
-    tags: Mapping[str, str] | None
-    lease: float
-
-
 def begin(
     store: Store,
     gate: Gate,
@@ -60,7 +50,7 @@ def begin(
     lease: float = LEASE_SECONDS,
 ) -> Scribe:
     """A scribe at the head of the run, which is made if there is none."""
-    known, owner, held = _id(gate, run_id), new_owner(), _lease(lease)
+    known, owner, held = id_of(gate, run_id), new_owner(), lease_of(lease)
     if run_id is not None:
         try:
             return _continue(store, gate, store.run(known), inputs, held)
@@ -75,14 +65,14 @@ def begin(
         retry_index=None if retry_index is None else number_of("retry_index", retry_index), entries=start.entries,
         blobs=start.blobs or {}, keyframe=start.keyframe, lease=held,
     )  # fmt: skip
-    return _made(scribe, start, new)
+    return made(scribe, [start], new)
 
 
-def _made(scribe: Scribe, first: Append | None, new: NewRun) -> Scribe:
-    """The scribe at the head of the run that it drafted the first row of."""
+def made(scribe: Scribe, first: Sequence[Append], new: NewRun) -> Scribe:
+    """The scribe at the head of the run that it drafted the first rows of."""
     scribe.claim, scribe.source = scribe.store.create(new), new.id
-    if first is not None:
-        scribe.settled(first, kept=True)
+    for append in first:
+        scribe.settled(append, kept=True)
     return scribe
 
 
@@ -128,33 +118,6 @@ def _sorted(value: Any) -> Any:
     return value
 
 
-def fork(
-    store: Store,
-    gate: Gate,
-    run_id: str,
-    at: int | None,
-    *,
-    id: str | None = None,  # noqa: A002 - the new run's id, as everywhere
-    set: Mapping[Path, Any] | None = None,  # noqa: A002 - the verb of the glossary
-    tags: Mapping[str, str] | None = None,
-    lease: float = LEASE_SECONDS,
-) -> Scribe:
-    """A scribe at the head of a new run that shares the history of `run_id` up to `at`."""
-    source, new_id, owner, held = store.run(run_id), _id(gate, id), new_owner(), _lease(lease)
-    point = Reader(store).place(source, at)
-    shared = store.entries(run_id, point, point)[0]
-    claim = Claim(new_id, owner, 1, point, shared.hash, 0, source.generation, held)
-    scribe = Scribe(store, gate, claim, source=run_id)
-    first = scribe.step("fork", kind=Kind.FORK, set=set) if set else None
-    new = NewRun(
-        id=new_id, owner=owner, created=time.time_ns() // 1000, workflow=source.workflow, parent=source.parent,
-        tags={**source.tags, **gated_tags(gate, tags)}, fork=(run_id, point), lease=held,
-        entries=first.entries if first else (), blobs=(first.blobs if first else None) or {},
-        keyframe=first.keyframe if first else None,
-    )  # fmt: skip
-    return _made(scribe, first, new)
-
-
 def gated_tags(gate: Gate, tags: Mapping[str, str] | None) -> dict[str, str]:
     """Tags as they are stored."""
     return {
@@ -163,7 +126,7 @@ def gated_tags(gate: Gate, tags: Mapping[str, str] | None) -> dict[str, str]:
     }
 
 
-def _id(gate: Gate, given: str | None) -> str:
+def id_of(gate: Gate, given: str | None) -> str:
     """The id of a run: the given one, or a new one."""
     if given is None:
         return f"run-{uuid.uuid4().hex[:16]}"
@@ -176,7 +139,8 @@ def _optional(gate: Gate, what: str, given: str | None) -> str | None:
     return None if given is None else text(gate, what, given)
 
 
-def _lease(seconds: float) -> float:
+def lease_of(seconds: float) -> float:
+    """How long a run is owned at a time."""
     if not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
         raise UnstorableError("lease", f"it is {seconds!r:.40}", "Give seconds, from 0 up.")
     return float(seconds)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from everstep.codec.record import StepRecord
 from everstep.errors import RunNotFoundError, StoreError
@@ -27,11 +27,15 @@ from everstep.policy.rules import Rule
 from everstep.store.base import ANY, Caches, Counts, Retains, RunQuery, RunRow, Searches, Store
 from everstep.store.search import Field, held_in
 from everstep.trail import answers, retention, supersteps
-from everstep.trail.beginning import Beginning, Forking, begin, fork, gated_tags
+from everstep.trail.beginning import Beginning, begin, gated_tags
+from everstep.trail.bisecting import Bisection, bisect
 from everstep.trail.check import Report, verify
 from everstep.trail.compare import Change, changes
+from everstep.trail.comparing import Comparison, compare
 from everstep.trail.detail import text
 from everstep.trail.events import Events
+from everstep.trail.forking import Forking, fork
+from everstep.trail.late import Late
 from everstep.trail.opening import open_store
 from everstep.trail.reading import Reader
 from everstep.trail.rebuilding import ReplayMode, Replays, replayed
@@ -39,8 +43,12 @@ from everstep.trail.recorder import Recorder
 from everstep.trail.replayed import ReplayReport
 from everstep.trail.supersteps import CheckpointContent, Supersteps
 
+if TYPE_CHECKING:
+    from everstep.trail.why.report import Why
+
 _ALL = 1_000_000_000
 _PATIENCE = 10.0  # seconds that closing waits for handlers of events
+_JUDGING = Late("everstep.trail.why.judging")
 
 
 class Runs(list[Run]):
@@ -100,7 +108,11 @@ class Trail:
         return answers.stop(self, self.store.run(self._id(run_id)))
 
     def fork(self, run_id: str, at: int | None = None, **detail: Unpack[Forking]) -> Recorder:
-        """A new run that shares this one's steps up to `at` and goes on from there. The parent is untouched."""
+        """A new run that shares this one's steps up to `at` and goes on from there. The parent is untouched.
+
+        `set` changes the state there, `inputs` what the code is given from there on, and `outcome` what step `at` gave:
+        a value, or an exception. With `reuse`, what the parent did later is used where the same is asked for.
+        """
         return Recorder(fork(self.store, self.gate, self._id(run_id), at, **detail))
 
     # Asking.
@@ -219,6 +231,24 @@ class Trail:
         """How the state at `a` differs from that at `b`; each is a run id, or `run@seq`."""
         return changes(self.state(*self._address(a), view=True), self.state(*self._address(b), view=True))
 
+    def compare(self, a: str | Checkpoint, b: str | Checkpoint) -> Comparison:
+        """How run `b` differs from run `a`, step by step; each is a run id, `run@seq` or a checkpoint.
+
+        Nothing is executed. Raises RunNotFoundError, StepNotFoundError, PrunedError.
+        """
+        return compare(self, self._point(a), self._point(b))
+
+    def bisect(self, run: str | Checkpoint, test: Callable[[dict[str, Any]], bool | None]) -> Bisection:
+        """The first step after which a test of the state fails, found by halving: of 1,000 states it sees about ten.
+
+        `test` is given the values, with classes as plain data: true if they are good, false if not, None if it cannot
+        tell. What it raises is raised here.
+        """
+        return bisect(self, self._point(run), test)
+
+    def _point(self, given: str | Checkpoint) -> tuple[str, int | None]:
+        return (given.run_id, given.seq) if isinstance(given, Checkpoint) else self._address(given)
+
     def _address(self, address: str) -> tuple[str, int | None]:
         head, at, tail = address.rpartition("@")
         if not at or not tail.isdecimal():
@@ -238,6 +268,11 @@ class Trail:
         reader, found = Reader(self.store, as_view=view), self.store.search(words, limit if field is None else _ALL)
         hits = found if field is None else held_in(field, words, found)[:limit]
         return [StepRecord(run, entry, reader.fetch, reader.decode) for run, entry in hits]
+
+    def why(self, run_id: str) -> Why:
+        """Why a run failed, or does not go on: from the failure back to the step it came from. Reads, and runs nothing."""
+        found: Why = _JUDGING.explain(self, self._id(run_id))
+        return found
 
     def verify(self, run_id: str | None = None) -> Report:
         """Check every row, keyframe and piece of one run, or of all."""

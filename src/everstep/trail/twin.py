@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from everstep.policy.rules import Rule
-from everstep.trail.beginning import Beginning, Forking, begin, fork
+from everstep.trail.beginning import Beginning, begin
+from everstep.trail.forking import Forking, fork
 from everstep.trail.recorder import AsyncRecorder
 from everstep.trail.scribe import Scribe
 from everstep.trail.trail import Trail
@@ -86,8 +87,12 @@ class AsyncTrail:
     answer = _off_the_loop(Trail.answer)
     cancel = _off_the_loop(Trail.cancel)
     stop = _off_the_loop(Trail.stop)
+    replay = _off_the_loop(Trail.replay)
     diff = _off_the_loop(Trail.diff)
+    compare = _off_the_loop(Trail.compare)
+    bisect = _off_the_loop(Trail.bisect)
     search = _off_the_loop(Trail.search)
+    why = _off_the_loop(Trail.why)
     verify = _off_the_loop(Trail.verify)
     prune = _off_the_loop(Trail.prune)
     drop = _off_the_loop(Trail.drop)

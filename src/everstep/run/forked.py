@@ -1,0 +1,75 @@
+"""What a run that is a fork finds changed, and what it may use of the run it was forked from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from everstep.codec import record
+from everstep.codec.chain import Entry
+from everstep.codec.record import ops_of
+from everstep.codec.values import view
+from everstep.errors import RunNotFoundError
+from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
+from everstep.store.base import RunRow
+from everstep.trail.forking import REUSE
+from everstep.trail.reading import Reader
+
+if TYPE_CHECKING:
+    from everstep.run.execution import Execution
+
+_STEP, _COMPLETED = KIND_NUMBER[Kind.STEP], STATUS_NUMBER[Status.COMPLETED]
+
+
+class Forked:
+    """What is different in a run because it, or one that it came from, is a fork."""
+
+    def __init__(self) -> None:
+        self.inputs: list[tuple[int, dict[str, Any]]] = []  # what was changed of them, and where
+        self.values: list[tuple[int, dict[str, Any]]] = []  # what was set in the state
+        self.reusable: dict[tuple[str, bytes | None], list[Entry]] = {}  # what the other run did later
+
+    def take(self, name: str, digest: bytes | None) -> Entry | None:
+        """What the other run had for a step, each once."""
+        found = self.reusable.get((name, digest))
+        try:
+            return found.pop(0) if found else None
+        except IndexError:  # another thread was quicker
+            return None
+
+
+def read_forks(run: Execution, row: RunRow) -> None:
+    """Take in what the forks of this run's history changed: inputs, and for a graph its values."""
+    trail = run.trail
+    assert trail is not None  # noqa: S101 - a run that was known is stored
+    for entry in run.journal.forks:
+        payload = run.payload(entry)
+        inputs = dict(payload[record.INPUTS] or {}) if payload else {}
+        names = [op[1] if isinstance(op[1], str) else op[1][0] for op in ops_of(payload)]
+        if inputs:
+            run.journal.kept = entry.seq
+        if names:
+            reader = Reader(trail.store)
+            reader.decode = run.reach.decode
+            state = reader.state(run.run_id, entry.seq)
+            run.forked.values.append((entry.seq, {name: state[name] for name in names}))
+        if inputs:
+            run.forked.inputs.append((entry.seq, inputs))
+        meta = view(entry.meta)
+        if ((meta[record.METADATA] if len(meta) > record.METADATA else None) or {}).get(REUSE):
+            _read_reusable(run, row)
+
+
+def _read_reusable(run: Execution, row: RunRow) -> None:
+    """The leaves that the run it was forked from had after the fork, by name and arguments."""
+    assert run.trail is not None and row.fork_seq is not None  # noqa: PT018, S101 - it is a fork
+    store = run.trail.store
+    try:
+        source = store.run(row.forked_from or "")
+    except RunNotFoundError:
+        return  # it was dropped: there is nothing to use
+    for entry in Reader(store).entries(source, max(row.fork_seq + 1, source.base), source.seq):
+        meta = view(entry.meta)
+        digest = meta[record.DIGEST] if len(meta) > record.DIGEST else None
+        nodes = len(meta) > record.VERSIONS and meta[record.VERSIONS] is not None
+        if entry.kind == _STEP and entry.status == _COMPLETED and meta[record.ID] == entry.seq and digest and not nodes:
+            run.forked.reusable.setdefault((entry.name, digest), []).append(entry)
