@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -198,13 +199,8 @@ def test_processes_at_the_same_time_get_the_right_values(tmp_path: Path) -> None
     path = tmp_path / "trail.db"
     everstep.open(path).close()
     urls = [f"page {number % 7}" for number in range(20)]
-    done: list[str] = []
-    threads = [threading.Thread(target=lambda: done.append(output(PROGRAM, path, *urls))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(done) == 3
+    with ThreadPoolExecutor(3) as pool:
+        done = list(pool.map(lambda _: output(PROGRAM, path, *urls), range(3)))
     assert all(len(lines.splitlines()) <= 7 for lines in done)
 
 
