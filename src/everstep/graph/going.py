@@ -11,6 +11,7 @@ import contextvars
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from everstep.errors import LoopLimitError
@@ -76,8 +77,8 @@ class Going:
         if self.run.asked_to_stop:
             self.run.is_stopped = True
             return []
-        if self._changes and self._is_past_the_record():
-            self._change()
+        while self._changes and self._is_past(self._changes[0][0]):
+            self._change(self._changes.pop(0)[1])
         calls = [NodeCall(call, self.values) for call in self.progress.next()]
         if calls and self.progress.superstep > self.graph.max_supersteps:
             raise LoopLimitError(
@@ -88,16 +89,17 @@ class Going:
         self._at_work = asks
         return asks
 
-    def _is_past_the_record(self) -> bool:
-        """Whether all that is on record was asked for."""
+    def _is_past(self, fork: int) -> bool:
+        """Whether all that was on record at a fork was asked for. What came after it may be on record too."""
         track = self.run.journal.track(None, NODES)
-        return track is None or (track.spare is not None and not any(track.spare.values()))
+        if track is None:
+            return True
+        left = track.steps if track.spare is None else chain.from_iterable(track.spare.values())
+        return not any(step.seq < fork for step in left)
 
-    def _change(self) -> None:
-        """Let what forks changed be the values from here on."""
-        changes, self._changes = self._changes, []
-        for _, changed in changes:
-            self.progress.changed({name: value for name, value in changed.items() if name in self.progress.values})
+    def _change(self, changed: dict[str, Any]) -> None:
+        """Let what a fork changed be the values from here on."""
+        self.progress.changed({name: value for name, value in changed.items() if name in self.progress.values})
 
     def _ask(self, call: NodeCall) -> Ask:
         # A lane object for each call, on one path: one that waits for an answer does not hold up the others.
