@@ -238,6 +238,27 @@ def test_child_runs_are_kept_by_the_same_rule_and_the_run_around_them_goes_on(op
     assert trail.get_state(child.id) == {"count": 5}
 
 
+def test_letting_go_leaves_no_trace_in_the_run_around_a_child(opened: Opened) -> None:
+    @everstep.step
+    async def say(word: str) -> str:
+        return word
+
+    @everstep.workflow
+    async def inner(word: str) -> str:
+        return await say(word)
+
+    @everstep.workflow
+    async def outer() -> list[str]:
+        return [await inner("a"), *await asyncio.gather(say("b"), inner("c"))]
+
+    rows = []
+    for run_id, options in (("full", {}), ("windowed", {"retention": "windowed", "window": 99})):
+        trail = opened(**options)
+        asyncio.run(AsyncRunner(trail).run(outer, id=run_id))
+        rows.append(sorted((str(row.kind), row.name, row.lane) for row in trail.steps(run_id)))
+    assert rows[0] == rows[1]
+
+
 class Clock:
     """Time that passes when a test says so."""
 

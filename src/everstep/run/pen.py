@@ -6,13 +6,11 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextvars import copy_context
 from functools import partial
 from typing import Any
 
 from everstep.codec.chain import Entry
 from everstep.errors import EverstepError, RunStoppedError
-from everstep.run.lanes import CURRENT, OUTSIDE
 from everstep.store.base import Append, Keyframe
 from everstep.trail.scribe import Scribe
 from everstep.trail.trail import Trail
@@ -131,12 +129,8 @@ def joined(appends: list[Append]) -> Append:
 
 
 def after_run(trail: Trail | None, run_id: str, loop: asyncio.AbstractEventLoop | None) -> Waiter:
-    """What the trail does when a run has ended, to be waited for; off the loop, and in no lane of the run around it."""
+    """What the trail does when a run has ended, to be waited for; where there is a loop, off it."""
     if trail is None or trail.after_run is None:
         return None
     job = partial(trail.after_run, run_id)
-    if loop is None:
-        return job
-    context = copy_context()
-    context.run(CURRENT.set, OUTSIDE)
-    return context.run(loop.run_in_executor, None, job)
+    return job if loop is None else loop.run_in_executor(None, job)
