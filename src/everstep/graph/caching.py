@@ -62,6 +62,10 @@ class Lookup:
             self._key = None
             self._tell("key", f"{error}. Give its class an __everstep_digest__ method that tells what it stands for")
             return False
+        except EverstepError as error:  # there is no key for the placeholders of secrets
+            self._key = None
+            self._tell("key", str(error))
+            return False
         return self._find()
 
     def _identify(self) -> bytes:

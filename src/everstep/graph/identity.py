@@ -4,7 +4,7 @@ Not of its source: the file may have been changed since it was read, one line ma
 means something else around other values. So it is taken of what the interpreter runs, with
 
 - the functions that it calls by their names, and what these are made of in turn,
-- the constants that it reads by their names: whatever can be hashed and stored,
+- the constants that it reads by their names: what can be stored and is of a type that can be hashed,
 - what it closes over, as it is at the moment,
 - what a method, a partial or an object that can be called is bound to.
 
@@ -16,7 +16,9 @@ from __future__ import annotations
 import dis
 import inspect
 import sys
+from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache, partial
 from hashlib import blake2b
 from types import (
@@ -52,12 +54,16 @@ class Identity:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._hash = blake2b(_VERSION.encode(), digest_size=32)
-        self._seen: dict[int, int] = {}  # functions may call each other
-        self._alive: list[Any] = []  # while their ids count
+        self._functions: list[FunctionType] = []  # in the order they were met
+        self._numbers: dict[int, int] = {}  # by id, the place of each among them: functions may call each other
+        self._named: deque[FunctionType] = deque()  # met by their names, and not taken apart yet
         self._strict = True
 
     def digest(self) -> bytes:
         """The digest of all that was added."""
+        self._strict = False  # what is found by a name is looked at as far as it can be
+        while self._named:
+            self._take_apart(self._named.popleft())
         return self._hash.digest()
 
     def add(self, name: str, value: Any, of: str = "its") -> None:
@@ -115,24 +121,30 @@ class Identity:
         self.add("self", called)
 
     def _function(self, function: FunctionType) -> None:
-        if id(function) in self._seen:
-            self._write("again", str(self._seen[id(function)]).encode())
-            return
-        self._seen[id(function)] = len(self._seen)
-        self._alive.append(function)
+        if self._is_new(function):
+            self._take_apart(function)
+
+    def _is_new(self, function: FunctionType) -> bool:
+        """Add the number of a function. Whether it is met for the first time."""
+        number = self._numbers.setdefault(id(function), len(self._functions))
+        self._write("number", str(number).encode())
+        if number < len(self._functions):
+            return False
+        self._functions.append(function)
+        return True
+
+    def _take_apart(self, function: FunctionType) -> None:
         code = function.__code__
         shape, reads, sets = _taken_apart(code)
         self._write("code", shape)
-        if len(self._alive) > 1:  # the first one is given all that it takes
+        if function is not self._functions[0]:  # that one is given all that it takes
             self.add("defaults", [function.__defaults__, function.__kwdefaults__])
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             if name not in sets:
                 self._add_cell(name, cell)
-        strict, self._strict = self._strict, False  # what is found by a name is looked at as far as it can be
         for name in reads:
             if name in function.__globals__:
                 self._add_global(name, function.__globals__[name])
-        self._strict = strict
 
     def _add_cell(self, name: str, cell: Any) -> None:
         try:
@@ -143,15 +155,14 @@ class Identity:
 
     def _add_global(self, name: str, value: Any) -> None:
         """Add a constant or a function; the rest of a module is not looked at."""
-        if _wrapped(value) is not None:
-            self._add_code(name, value)
-            return
-        try:
-            hash(value)
-            data = self._gate.gate({name: value})
-        except (TypeError, UnstorableError):
-            return
-        self._write(name, data)
+        wrapped = _wrapped(value)
+        if wrapped is not None:
+            self._write(name, _name_of(type(value)).encode())
+            if self._is_new(wrapped):
+                self._named.append(wrapped)
+        elif type(value).__hash__ is not None:
+            with suppress(UnstorableError):
+                self._write(name, self._gate.gate({name: value}))
 
 
 def _wrapped(value: Any) -> FunctionType | None:
@@ -205,4 +216,6 @@ def _shape(code: CodeType) -> list[Any]:
 def _constant(const: Any) -> Any:
     if isinstance(const, tuple):
         return tuple(map(_constant, const))
+    if isinstance(const, str) and not const.isascii():  # half a character has no stored form
+        return [const.encode("utf-8", "surrogatepass")]
     return ["..."] if const is ... else const  # no constant is a list

@@ -63,6 +63,7 @@ def test_neither_name_nor_place_nor_comments_matter() -> None:
     "bodies",
     [
         ("x + 1", "x + 1.0", "x + True", "x + 2", "x - 1"),
+        (r"'\ud800'", r"'\ud801'", "'é'", "'é'.encode()", "['é'.encode()]"),
         ("...", "'...'", "['...']", "(...,)", "('...',)", "b'...'"),
         ("x in {1, 2}", "x in (1, 2)", "x in {1, 3}"),
         ("x.a", "x.b", "x.a()", "x['a']"),
@@ -301,3 +302,9 @@ def test_secrets_count_by_their_keyed_digest(where: str) -> None:
     mine, other = b"k" * 32, b"j" * 32
     assert len({digest("hunter2", mine), digest("hunter3", mine), digest("hunter2", other)}) == 3
     assert digest("hunter2", mine) == digest("hunter2", mine)
+
+
+def test_a_long_way_from_one_function_to_the_next_is_gone_to_its_end() -> None:
+    lines = [f"def g{number}(x): return g{number + 1}(x)" for number in range(3000)]
+    source = "\n".join([*lines, "def g3000(x): return x + {n}", "f = g0"])
+    assert all_differ(compiled(source.format(n=1)), compiled(source.format(n=2)))
