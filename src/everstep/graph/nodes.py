@@ -100,7 +100,7 @@ class Node:
         return inspect.signature(self.function)
 
     def _check(self) -> None:
-        hidden = next((name for name in self.outputs if name.startswith("_") or not name.isidentifier()), None)
+        hidden = next((name for name in self.outputs if not _is_name(name)), None)
         if hidden is not None:
             raise GraphError(
                 f"node {self.name!r}", f"gives {hidden!r}, which is no name for a value",
@@ -244,6 +244,10 @@ def _told(name: str, chunk: Any) -> Any:
 def _annotated(function: Any) -> Any:
     body = body_of(function)
     return getattr(body, "__func__", body)
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and name.isidentifier() and not name.startswith("_")
 
 
 def _described(value: Any) -> str:
