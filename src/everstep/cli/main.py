@@ -27,6 +27,8 @@ _COMMANDS = {  # the module of each, and what it does in a line
     "stop": ("acting", "have a run stop where it can go on"),
     "answer": ("acting", "answer a run that waits"),
     "resume": ("acting", "go on with a run"),
+    "replay": ("repeating", "go through a run again, and compare"),
+    "fork": ("repeating", "a run that goes on otherwise"),
     "completion": ("completing", "complete commands in your shell"),
 }
 _DEV = "This is a bug in everstep. To see where it happened: python -X dev -m everstep.cli ..."

@@ -1,0 +1,138 @@
+"""The commands that go through a run again: replay, and fork."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import nullcontext, redirect_stdout
+from typing import Any
+
+import click
+
+from everstep.cli import exits
+from everstep.cli.app import configured, load, workflow_in
+from everstep.cli.session import Session, address, options, run_ids, session
+from everstep.run.workflows import Workflow
+from everstep.trail.forking import Forking
+from everstep.trail.replayed import ReplayReport
+from everstep.trail.trail import Trail
+
+
+@click.command()
+@click.argument("run", shell_complete=run_ids)
+@click.option(
+    "--app", metavar="MODULE[:WORKFLOW]", help="Where its code is; else `app` in [tool.everstep] of ./pyproject.toml."
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["recorded", "verify", "lenient"]),
+    help="From the record alone; by the code, up to the first difference; by the code, all differences.",
+)
+@options
+def replay(run: str, app: str | None, mode: str | None) -> int:
+    """Go through a run again: leaves from the record, the code between them as it is today. Nothing is written."""
+    here = session()
+    trail = here.open()
+    named = app or (None if mode == "recorded" else configured())
+    if named is None and mode not in {None, "recorded"}:
+        raise click.UsageError("name the module with the run's workflow: --app MODULE, or app in [tool.everstep].")
+    # What the code prints is no data of ours.
+    with redirect_stdout(sys.stderr) if here.output.as_json else nullcontext():
+        workflow = None
+        if named is not None and mode != "recorded":
+            module, attribute = load(named)
+            workflow = workflow_in(module, attribute, trail.run(run).workflow, Workflow)
+        report = trail.replay(run, workflow, mode=mode)  # type: ignore[arg-type] # click has seen that it is one of them
+    if here.output.as_json:
+        here.output.data(replay=report.to_dict())
+    else:
+        _tell(here, report)
+    return exits.OK if report.identical else exits.DIFFERENT
+
+
+def _tell(here: Session, report: ReplayReport) -> None:
+    for line in str(report).splitlines():
+        here.output.line(line)
+    if report.first is not None and report.first.seq is not None:
+        at = f"{report.first.run_id}@{report.first.seq}"
+        here.output.talk(f"next: {here.command('show', at)}")
+        here.output.talk(f"      {here.command('fork', report.first.run_id, '--at', str(report.first.seq - 1))}")
+
+
+@click.command()
+@click.argument("run", metavar="RUN[@SEQ]", shell_complete=run_ids)
+@click.option("--at", type=click.IntRange(min=0), metavar="SEQ", help="The last step that is shared; else the newest.")
+@click.option("--id", "new_id", metavar="ID", help="The id of the new run; else one is made.")
+@click.option("--set", "changes", metavar="PATH=VALUE", multiple=True, help="Change the state there.")
+@click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="Change an input, from there on.")
+@click.option("--outcome", metavar="SEQ=VALUE", help="Let a step have given this; it is the last one that is shared.")
+@click.option("--failure", metavar="SEQ=TEXT", help="Let a step have failed with this.")
+@click.option("--reuse", is_flag=True, help="Use what the run did later, where the same is asked for.")
+@options
+def fork(
+    run: str,
+    at: int | None,
+    new_id: str | None,
+    changes: tuple[str, ...],
+    inputs: tuple[str, ...],
+    outcome: str | None,
+    failure: str | None,
+    *,
+    reuse: bool,
+) -> int:
+    """Make a run that shares the steps of another up to a point, and can go on otherwise. VALUE is JSON, or text."""
+    here = session()
+    trail = here.open(write=True)
+    run_id, seq = address(trail, run)
+    if None not in (seq, at):
+        raise click.UsageError("say the step once: RUN@SEQ, or --at SEQ.")
+    point = seq if at is None else at
+    said: Forking = {"id": new_id, "reuse": reuse}
+    if changes:
+        said["set"] = {_path(name): value for name, value in map(_pair, changes)}
+    if inputs:
+        said["inputs"] = dict(map(_pair, inputs))
+    if outcome is not None or failure is not None:
+        point, said["outcome"] = _outcome(outcome, failure, point)
+    made = _made(trail, run_id, point, said)
+    if here.output.as_json:
+        here.output.data(fork={"run": made, "forked_from": run_id, "at": trail.run(made).fork_seq})
+    else:
+        here.output.talk(f"made {made}, which shares {run_id} up to step {trail.run(made).fork_seq}.")
+        here.output.talk(f"next: {here.command('resume', made, *([] if configured() else ['--app', 'MODULE']))}")
+    return exits.OK
+
+
+def _made(trail: Trail, run_id: str, at: int | None, said: Forking) -> str:
+    recorder = trail.fork(run_id, at, **said)
+    recorder.release()
+    return recorder.run_id
+
+
+def _outcome(outcome: str | None, failure: str | None, at: int | None) -> tuple[int, Any]:
+    if outcome is not None and failure is not None:
+        raise click.UsageError("a step gives something, or fails: use --outcome or --failure.")
+    seq, value = _pair(outcome or failure or "", text=outcome is None)
+    if not seq.isdecimal():
+        raise click.UsageError(f"{seq!r} is no step; say SEQ=VALUE.")
+    if at is not None and at != int(seq):
+        raise click.UsageError(f"a fork that changes what step {seq} gave is made there: leave out --at {at}.")
+    return int(seq), RuntimeError(value) if outcome is None else value
+
+
+def _pair(given: str, *, text: bool = False) -> tuple[str, Any]:
+    name, sign, value = given.partition("=")
+    if not sign or not name:
+        raise click.UsageError(f"{given!r} says no value; write NAME=VALUE.")
+    if text:
+        return name, value
+    try:
+        return name, json.loads(value)
+    except (ValueError, RecursionError):
+        return name, value
+
+
+def _path(name: str) -> Any:
+    """`plan` is a name in the state, `plan.0.title` a path through what stands there."""
+    parts = [int(part) if part.isdecimal() else part for part in name.split(".")]
+    return parts[0] if len(parts) == 1 else tuple(parts)
