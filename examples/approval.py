@@ -78,7 +78,7 @@ def main(run_id: str) -> None:
         print(f"next: everstep answer {run_id} {'|'.join(result.pause.options or ['VALUE'])}, then run this again")
     else:
         print(f"published in {result['published']}: {result['notice']}")
-        print(f"next: everstep show {run_id}")
+        print(f"next: everstep show {run_id}\n  or: everstep graph {__file__}:approval --run {run_id}")
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ async def main(question: str) -> None:
             if entry.decision is not None:
                 print(f"superstep {entry.superstep}: {entry.name}? {entry.metadata['reason']}")
         print(result.summary())
-    print(f"next: everstep show {run_id}")
+    print(f"next: everstep show {run_id}\n  or: everstep graph {__file__}:rag --run {run_id}")
 
 
 if __name__ == "__main__":
