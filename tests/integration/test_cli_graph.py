@@ -215,12 +215,14 @@ def test_what_the_graph_no_longer_has_is_told(place: Path) -> None:
         (["flows.py:approval", "--run", "x"], 1, "cannot open '.everstep/trail.db': there is no trail."),
         (["broken.py:g"], 1, "cannot load 'broken': GraphError: graph 'g' has no nodes. Give it at least one."),
         (["syntax.py:g"], 1, "cannot load 'syntax': SyntaxError: "),
+        (["script.py:g"], 1, "cannot load 'script': SystemExit: 0."),
         (["in/json.py:g"], 1, "cannot load 'in/json.py': Python finds another module under the name of the file."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_drawn_is_told_in_a_sentence(place: Path, words: list[str], code: int, said: str) -> None:
     (place / "broken.py").write_text("from everstep import Graph\ng = Graph([], name='g')", "utf-8")
     (place / "syntax.py").write_text("def", "utf-8")
+    (place / "script.py").write_text("raise SystemExit(0)", "utf-8")
     (place / "in").mkdir()
     (place / "in" / "json.py").write_text("g = 1", "utf-8")
     done = drawn(place, *words)

@@ -45,7 +45,7 @@ def load(app: str) -> tuple[ModuleType, Any]:
     try:
         module = import_module(name)
         return module, reduce(getattr, attribute.split("."), module) if attribute else None
-    except Exception as error:  # it is somebody else's code: whatever it raises is the answer
+    except (Exception, SystemExit) as error:  # it is somebody else's code: whatever it raises is the answer
         hint = f" Name the module, not its file: --app {name.removesuffix('.py')}." if name.endswith(".py") else ""
         raise AppError(f"cannot load {app!r}: {type(error).__name__}: {error}.{hint}") from error
 

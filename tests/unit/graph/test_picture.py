@@ -348,3 +348,16 @@ def test_the_log_of_another_graph_is_refused() -> None:
 
 def test_a_notebook_shows_the_svg() -> None:
     assert rag()._repr_svg_() == rag().to_svg()
+
+
+def test_a_step_inside_a_node_is_no_run_of_the_node_that_is_named_like_it() -> None:
+    @everstep.step(name="add")
+    def inner(number: int) -> int:
+        return number
+
+    @node(output="number")
+    def add(start: int) -> int:
+        return sum(inner(each) for each in range(start))
+
+    graph = Graph([add], name="g")
+    assert runs(graph.to_text(Runner().run(graph, {"start": 3}))) == {"add": f"1{X} · time"}
