@@ -1,0 +1,157 @@
+"""What there is to compare in a step, and what differs between two.
+
+Where and when a step ran is no part of it: not its seq, its id, its lane, its run, its times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from everstep.codec import delta
+from everstep.codec.delta import APPEND, DELETE, SET, SPLICE
+from everstep.codec.record import StepRecord
+from everstep.codec.values import encode
+from everstep.errors import ErasedError
+from everstep.journal.track import AT, CHAIN, CUT, STEPS
+from everstep.model import Kind
+from everstep.trail.compare import Change, changes
+from everstep.trail.outline import Node
+from everstep.trail.wording import shown
+
+_OURS = frozenset(
+    {AT, CHAIN, CUT, STEPS, "reason"}
+)  # in the metadata: notes of the journal, and what is told elsewhere
+_TIMES = ("_ms", "_s", "_seconds", "latency", "duration")  # ends of names in the usage: time is no difference
+_VERBS = {SET: "set", DELETE: "delete", APPEND: "append", SPLICE: "splice"}
+_OUTPUT = "(the output)"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A part of a step that differs: which, and how."""
+
+    part: str  # inputs, output, state, decision, error, status, superstep, usage, attempts, metadata, question, ...
+    changes: tuple[Change, ...]
+
+    def lines(self, width: int | None = None) -> list[str]:
+        """One line for each change."""
+        return [shown(change, self.part, width) for change in self.changes]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def light(node: Node) -> dict[str, Any]:
+    """What a step's rows say without their payloads."""
+    return {
+        "name": node.name, "kind": str(node.kind), "status": f"{node.status}{', superseded' * node.superseded}",
+        "attempts": node.attempts, "partial": node.record.partial, **_rare(node.record),
+    }  # fmt: skip
+
+
+def _rare(row: StepRecord) -> dict[str, Any]:
+    """What most rows say nothing of."""
+    found: dict[str, Any] = {}
+    if row.metadata and row.kind is not Kind.START:
+        said = {name: value for name, value in row.metadata.items() if name not in _OURS}
+        found |= {"metadata": said} if said else {}
+    if row.decision is not None:
+        found["decision"] = {"target": row.decision, "reason": row.metadata.get("reason")}
+    if row.usage:
+        found["usage"] = usage_of(row)
+    if row.input_versions is not None:
+        found["takes"] = dict.fromkeys(sorted(row.input_versions))
+    return found
+
+
+def heavy(node: Node) -> dict[str, Any]:
+    """What its payloads say. What was erased is not known, and said to be so."""
+    row, begun = node.record, node.begun
+    try:
+        inputs = begun.inputs if row.inputs is None else row.inputs
+        error = node.error
+        return {
+            "inputs": inputs, "output": row.output, "state": _operations(row),
+            "error": None if error is None else str(error),
+            "question": begun.pause,
+        }  # fmt: skip
+    except ErasedError:
+        return {"erased": row.hash}
+
+
+def content(node: Node, bodies: list[bytes]) -> tuple[Hashable, ...]:
+    """All that a step is, from the payloads of its rows as they are stored: its first, and its outcome.
+
+    Steps of one content are equal. Equal ones may have others: the same values can be stored in several ways.
+    """
+    row = node.record
+    about = _rare(row)
+    if node.error is not None or row.erased or node.begun.erased:
+        about |= heavy(node)  # a stored error has a traceback: where it was, which is no difference
+        bodies = []
+    digest = row.input_digest if row.input_versions is None else None  # else it tells which versions, and not of what
+    # Which words these are, and not the words: looking one up by its hash takes as long as all of the rest.
+    words = id(node.kind), id(node.status)
+    said = encode(about) if about else b""
+    return (*words, node.name, node.superseded, node.attempts, row.partial, digest, said, *bodies)
+
+
+def differences(a: Node, b: Node) -> tuple[Difference, ...]:
+    """How two steps differ, as seen from `a`."""
+    one, other = light(a) | heavy(a), light(b) | heavy(b)
+    if a.status is not b.status:  # one did not get as far as to change the state
+        one["state"] = other["state"] = None
+    found: list[Difference] = []
+    for part in one | other:
+        old, new = one.get(part), other.get(part)
+        differ = changes(old, new)
+        if differ:
+            found.append(Difference(part, tuple(differ)))
+    return tuple(found)
+
+
+def usage_of(row: StepRecord) -> dict[str, Any]:
+    """What a step used, but for time."""
+    return {name: used for name, used in (row.usage or {}).items() if not _is_time(name)}
+
+
+@lru_cache(1_000)
+def _is_time(name: str) -> bool:
+    return str(name).endswith(_TIMES)
+
+
+def _operations(row: StepRecord) -> dict[str, Any] | None:
+    """How a step changed the state, by what it did and where. What went there as its output is told as that."""
+    output, found = row.output, dict[str, Any]()
+    for op in row.ops:
+        code, path, *rest = op
+        where = path if type(path) is str else delta.path_text(path).removeprefix("state.")
+        verb = f"{_VERBS.get(code, code)} {where}"
+        while verb in found:
+            verb += "'"
+        found[verb] = _OUTPUT if _is_output(rest, output) else rest[0] if len(rest) == 1 else rest
+    return found or None
+
+
+def _is_output(rest: list[Any], output: Any) -> bool:
+    if len(rest) != 1 or output is None:
+        return False
+    return rest[0] is output or (type(rest[0]) is list and len(rest[0]) == 1 and rest[0][0] is output)
+
+
+def tokens_of(used: Mapping[str, Any]) -> int:
+    """How many tokens a usage tells of."""
+    total = used.get("total_tokens")
+    if type(total) is int:
+        return total
+    names = ("input_tokens", "output_tokens", "prompt_tokens", "completion_tokens")
+    return sum(used[name] for name in names if type(used.get(name)) is int)
+
+
+def cost_of(used: Mapping[str, Any]) -> float | None:
+    """What a usage says it cost; None if it does not."""
+    found = [used[name] for name in ("cost", "cost_usd") if type(used.get(name)) in {int, float}]
+    return float(found[0]) if found else None
