@@ -99,20 +99,20 @@ class Outcome:
     cause: str = ""  # of a divergence
 
 
-_PLAYERS: dict[str, Player] = {}  # by run
+PLAYERS: dict[str, Player] = {}  # by run
 
 
 @everstep.workflow(name="program")
 def plain_workflow(seed: int) -> int:
     """A plain program."""
-    player = _PLAYERS[everstep.current().run_id]
+    player = PLAYERS[everstep.current().run_id]
     return player.plain(player.program.nodes, ((), ()), 1)
 
 
 @everstep.workflow(name="program")
 async def awaited_workflow(seed: int) -> int:
     """An async program."""
-    player = _PLAYERS[everstep.current().run_id]
+    player = PLAYERS[everstep.current().run_id]
     return await player.awaited(player.program.nodes, ((), ()), 1)
 
 
@@ -120,7 +120,7 @@ def live(
     program: Program, run_id: str, world: World, store: Store, chance: Random, *, on_a_loop: bool | None = None
 ) -> Outcome:
     """One life of a run, on the store it is given, by AsyncRunner or by Runner; which one is left to chance."""
-    _PLAYERS[run_id] = Player(program, world, chance)
+    PLAYERS[run_id] = Player(program, world, chance)
     workflow: Any = awaited_workflow if program.is_async else plain_workflow
     trail = everstep.Trail(store)
     world.new_life(lambda: isinstance(store, Mortal) and store.dead)
@@ -134,7 +134,7 @@ def live(
     try:
         return _in_time(run)
     finally:
-        del _PLAYERS[run_id]
+        del PLAYERS[run_id]
 
 
 def _in_time(run: Callable[[], everstep.RunResult[Any]]) -> Outcome:

@@ -39,6 +39,7 @@ class World:
         self._newest: dict[Key, int] = {}  # attempt of each
         self.known: set[int] = set()  # numbers of the leaves whose outcome is on record
         self.calls = 0
+        self.leaves = 0  # of them
         self._told: dict[Key, int] = {}  # whose outcome the code was told, and when
         self._clock = 0
         self._life: set[tuple[Key, int]] = set()  # executed since the last crash
@@ -56,6 +57,7 @@ class World:
     def execute(self, node: Node, key: Key, given: Given) -> Answer:
         """Execute a leaf: its answer, the number that its row will be known by, and what it was asked."""
         self._note(node, key)
+        self.leaves += 1
         if node.fails and key[0] not in self.healed and (node.fails == "always" or attempt() == 1):
             with self._lock:
                 self._failures[key] = self._clock
