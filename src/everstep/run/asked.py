@@ -15,6 +15,7 @@ class Calls(Protocol):
     """What a graph knows of a step that is the call of one of its nodes, and a run does not."""
 
     names: Sequence[str]  # of the values that it gives
+    child: str | None  # the run that it was, as the record says
 
     def about(self) -> dict[str, Any]:
         """What every row of it says beside the usual."""

@@ -42,7 +42,8 @@ def restored(run: Execution, ask: Ask) -> tuple[Any, BaseException | None]:
     if lane.scope.place is not None and lane.scope.has_set():
         for _, step in (*inside, (0, recorded)):
             lane.scope.override(_names(step.outcome))
-    run.note(ask, recorded.id or entry.seq, entry.duration / 1000, Status.RESTORED, error)
+    child = None if call is None else call.child
+    run.note(ask, recorded.id or entry.seq, entry.duration / 1000, Status.RESTORED, error, child)
     if run.events:
         run.tell("step_restored", entry)
     return payload[record.OUTPUT] if len(payload) > record.OUTPUT else None, error

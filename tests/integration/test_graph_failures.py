@@ -1,0 +1,272 @@
+"""Runs of graphs that fail: what was done stays done, what failed is done again, and both are on record."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import everstep
+from everstep import END, AsyncRunner, Graph, Kind, Retry, Runner, Status, Trail, gate, node, route, step
+from everstep.errors import (
+    GraphInputError,
+    StepTimeoutError,
+)
+from tests.integration.graphing import nodes_of, statuses
+from tests.integration.running import Calls, crashed
+
+calls = Calls()
+
+
+@pytest.fixture
+def trail(tmp_path: Path) -> Iterator[Trail]:
+    calls.forget()
+    with everstep.open(tmp_path / "trail.db") as opened:
+        yield opened
+
+
+def gives(name: str, *takes: str, **more: Any) -> Any:
+    """A node that says that it was called, and gives what it took with its own name."""
+
+    def function(a: Any = None, b: Any = None) -> str:
+        calls(name)
+        return "".join(filter(None, (a, b, name)))
+
+    inputs = dict(zip("ab", takes, strict=False))
+    parameters = [Parameter(each, Parameter.KEYWORD_ONLY) for each in inputs]
+    function.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # functions have room for it
+    return node(output=f"v_{name}", name=name, inputs=inputs, **more)(function)
+
+
+CHAIN = Graph([gives("one", "x"), gives("two", "v_one"), gives("three", "v_two")], name="chain")
+
+
+# Failure, then success.
+
+
+@pytest.mark.parametrize("on_a_loop", [False, True])
+def test_a_failure_and_the_success_that_followed_are_two_rows(trail: Trail, on_a_loop: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """Rule 9 of the seeds; the retry has a later superstep."""
+    calls.fail = {"two"}
+    with pytest.raises(ValueError, match="two"):
+        Runner(trail).run(CHAIN, {"x": "x"}, id="r")
+    assert trail.run("r").status is Status.FAILED
+    calls.forget()
+    runner: Any = AsyncRunner(trail) if on_a_loop else Runner(trail)
+    result = asyncio.run(runner.run(CHAIN, id="r")) if on_a_loop else runner.run(CHAIN, id="r")
+    assert result["v_three"] == "xonetwothree"
+    assert calls == ["two", "three"]
+    assert statuses(trail, "r") == [
+        ("one", 0, "completed"), ("two", 1, "failed"), ("two", 2, "completed"), ("three", 3, "completed"),
+    ]  # fmt: skip
+    assert trail.verify().ok
+
+
+def test_a_crash_after_a_run_was_taken_up_again_numbers_supersteps_as_if_there_was_none(trail: Trail) -> None:
+    nodes = [gives("one", "x"), gives("two", "v_one"), gives("also", "v_one"), gives("end", "v_two", "v_also")]
+    graph = Graph(nodes, name="g")
+    calls.fail = {"two", "also"}
+    with pytest.raises(ValueError, match=r"two|also"):
+        Runner(trail).run(graph, {"x": "x"}, id="r")
+    calls.forget()
+    calls.crash = {"also"}
+    crashed(trail, graph, id="r")
+    assert sorted(calls.taken()) == ["also", "two"]
+    Runner(trail).run(graph, id="r")
+    assert calls == ["also", "end"]
+    done = {(row.name, row.superstep) for row in nodes_of(trail, "r") if row.status is Status.COMPLETED}
+    assert done == {("one", 0), ("two", 2), ("also", 2), ("end", 3)}
+
+
+def test_siblings_of_a_failed_node_finish_and_are_not_run_again(trail: Trail) -> None:
+    """Also those with steps inside, which end after it has failed (promise 2)."""
+
+    @step
+    async def slow(at: int) -> int:
+        await asyncio.sleep(0)
+        return int(calls(at))
+
+    async def steps(x: str) -> int:
+        calls("steps")
+        return await slow(1) + await slow(2) + await slow(3)
+
+    async def fails(x: str) -> int:
+        return len(calls("fails"))
+
+    graph = Graph([node(output="a")(steps), node(output="b")(fails)], name="g")
+    calls.fail = {"fails"}
+    with pytest.raises(ValueError, match="fails"):
+        asyncio.run(AsyncRunner(trail).run(graph, {"x": "x"}, id="r"))
+    assert sorted(map(str, calls.taken())) == ["1", "2", "3", "fails", "steps"]
+    calls.forget()
+    assert asyncio.run(AsyncRunner(trail).run(graph, id="r")).values == {"a": 6, "b": 5}
+    assert calls == ["fails"]
+
+
+def test_a_failed_node_keeps_the_steps_that_it_took_and_those_that_came_after_it(trail: Trail) -> None:
+    @step
+    def inside(at: int) -> int:
+        return int(calls(at))
+
+    def fails(x: str) -> int:
+        found = inside(1) + inside(2)
+        calls("fails")
+        return found
+
+    graph = Graph([node(output="a")(fails), gives("one", "x"), gives("two", "v_one"), gives("three", "v_two")])
+    calls.fail = {"fails"}
+    result = Runner(trail).run(graph, {"x": "x"}, id="r", error_handling="continue")
+    assert result.values == {"v_one": "xone", "v_two": "xonetwo", "v_three": "xonetwothree"}
+    calls.forget()
+    assert Runner(trail).run(graph, id="r")["a"] == 3
+    assert calls == ["fails"]
+
+
+# Going on past a failure.
+
+
+WIDE = Graph(
+    [gives("good", "x"), gives("bad", "x"), gives("after_good", "v_good"), gives("after_bad", "v_bad"),
+     gives("both", "v_after_good", "v_after_bad")],
+    name="wide",
+)  # fmt: skip
+
+
+def test_going_on_gives_partial_values_and_taking_it_up_runs_only_what_failed_and_what_hangs_on_it(
+    trail: Trail,
+) -> None:
+    calls.fail = {"bad"}
+    result = Runner(trail).run(WIDE, {"x": "x"}, id="r", error_handling="continue")
+    assert (result.status, result.failed, result.completed) == (Status.PARTIAL, True, False)
+    assert result.values == {"v_good": "xgood", "v_after_good": "xgoodafter_good"} == trail.state("r")
+    assert isinstance(result.error, ValueError)
+    assert [each.node_name for each in result.log.errors] == ["bad"]
+    assert sorted(calls.taken()) == ["after_good", "bad", "good"]
+    calls.forget()
+    again = Runner(trail).run(WIDE, id="r")
+    assert calls == ["bad", "after_bad", "both"]
+    assert again.completed
+    assert again.values == Runner(trail).run(WIDE, id="r").values == trail.state("r")
+    assert again["v_both"] == "xgoodafter_goodxbadafter_badboth"
+
+
+def test_when_nothing_could_be_done_the_run_failed(trail: Trail) -> None:
+    calls.fail = {"one"}
+    result = Runner(trail).run(CHAIN, {"x": "x"}, id="r", error_handling="continue")
+    assert (result.status, result.values) == (Status.FAILED, {})
+
+
+def test_several_failures_are_told_of_together_and_all_are_done_again(trail: Trail) -> None:
+    calls.fail = {"good", "bad"}
+    with pytest.raises(ValueError, match=r"good|bad") as caught:
+        Runner(trail).run(WIDE, {"x": "x"}, id="r")
+    assert any("another node failed too, with ValueError" in note for note in caught.value.__notes__)
+    calls.forget()
+    assert Runner(trail).run(WIDE, id="r").completed
+    assert sorted(calls) == ["after_bad", "after_good", "bad", "both", "good"]
+
+
+def test_what_was_done_because_of_a_failure_is_superseded(trail: Trail) -> None:
+    """A route that went another way without the value that was missing: what came of it is gone, on record too."""
+    choose = route(targets=["with_it", "without"], name="choose", inputs={"bad": "v_bad", "good": "v_good"})(
+        lambda good, bad=None: "without" if bad is None else "with_it"
+    )
+    without = node(output="way", name="without", inputs={"a": "v_good"})(lambda a: calls("without"))
+    with_it = node(output="way", name="with_it", inputs={"a": "v_good"})(lambda a: calls("with_it"))
+    graph = Graph([gives("good", "x"), gives("bad", "x"), choose, without, with_it, gives("last", "way")], name="g")
+    calls.fail = {"bad"}
+    partly = Runner(trail).run(graph, {"x": "x"}, id="r", error_handling="continue")
+    assert partly["v_last"] == "withoutlast"
+    calls.forget()
+    result = Runner(trail).run(graph, id="r")
+    assert calls == ["bad", "with_it", "last"]
+    assert result.values == {"v_good": "xgood", "v_bad": "xbad", "way": "with_it", "v_last": "with_itlast"}
+    assert Runner(trail).run(graph, id="r").values == result.values == trail.state("r")
+
+
+def test_a_loop_that_went_on_without_a_value_goes_again_with_it(trail: Trail) -> None:
+    """Its list is on record as it is, not with what superseded turns added; its child runs are new ones."""
+
+    def grow(x: str, log: list[str] | None = None, bad: str = "-") -> list[str]:
+        return [*(log or []), calls(bad)]
+
+    child = Graph([node(output="size", name="count")(lambda log: [len(log)][0])], name="child")
+    more = gate(when_true="grow", when_false=END, name="more")(lambda log: len(log) < 4)
+    growing = node(output="log", inputs={"bad": "v_bad"})(grow)
+    graph = Graph([gives("bad", "x"), growing, more, child.as_node()], name="g")
+    calls.fail = {"bad"}
+    partly = Runner(trail).run(graph, {"x": "x"}, id="r", error_handling="continue")
+    assert partly["log"] == ["-"] * 4
+    calls.forget()
+    result = Runner(trail).run(graph, id="r")
+    assert result["log"] == ["-", "xbad", "xbad", "xbad"]
+    assert result["size"] == 4
+    assert Runner(trail).run(graph, id="r").values == result.values == trail.state("r")
+    assert trail.verify().ok
+
+
+def test_items_that_failed_together_are_done_again_together(trail: Trail) -> None:
+    async def each(item: int) -> int:
+        await asyncio.sleep(0)
+        return int(calls(item))
+
+    one = Graph([node(output="value")(each)], name="one")
+    graph = Graph([one.as_node("all", inputs={"item": "items"}, map_over="item")], name="g")
+    calls.fail = {2, 4}
+    with pytest.raises(ExceptionGroup, match="2 items of node 'all' failed") as caught:
+        asyncio.run(AsyncRunner(trail).run(graph, {"items": [1, 2, 3, 4]}, id="r"))
+    assert [type(error) for error in caught.value.exceptions] == [ValueError, ValueError]
+    calls.forget()
+    assert asyncio.run(AsyncRunner(trail).run(graph, id="r"))["value"] == [1, 2, 3, 4]
+    assert sorted(calls) == [2, 4]
+
+
+def test_a_node_over_what_is_no_list_fails_as_a_node_does(trail: Trail) -> None:
+    one = Graph([node(output="value", name="each")(lambda item: item)], name="one")
+    graph = Graph([one.as_node("all", inputs={"item": "items"}, map_over="item")], name="g")
+    with pytest.raises(GraphInputError, match="node 'all' is to go over 'item', which is a int"):
+        Runner(trail).run(graph, {"items": 7}, id="r")
+    assert statuses(trail, "r") == [("all", 0, "failed")]
+
+
+# Retry and timeout.
+
+
+def test_a_node_is_tried_again_as_its_policy_says(trail: Trail) -> None:
+    left = ["no", "no"]
+
+    def flaky(x: str) -> int:
+        if left:
+            raise OSError(left.pop())
+        return everstep.current().attempt
+
+    result = Runner(trail).run(Graph([node(output="n", retry=Retry(attempts=3, backoff=0))(flaky)]), {"x": "x"}, id="r")
+    assert result["n"] == 3
+    kinds = [(row.kind, row.attempt, row.status) for row in trail.steps("r") if row.name == "flaky"]
+    assert kinds == [
+        (Kind.ATTEMPT, 1, Status.FAILED), (Kind.ATTEMPT, 2, Status.FAILED), (Kind.STEP, 3, Status.COMPLETED),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_node_that_takes_too_long_fails(trail: Trail, is_async: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    async def waits(x: str) -> None:
+        await asyncio.sleep(60)
+
+    def blocks(x: str) -> None:
+        gone.wait(60)
+
+    gone = threading.Event()
+    slow: Any = waits if is_async else blocks
+    graph = Graph([node(output="n", timeout=0.05, name="slow")(slow)])
+    with pytest.raises(StepTimeoutError, match="slow"):
+        asyncio.run(AsyncRunner(trail).run(graph, {"x": "x"}, id="r")) if is_async else Runner(trail).run(
+            graph, {"x": "x"}, id="r"
+        )
+    gone.set()
+    assert statuses(trail, "r") == [("slow", 0, "failed")]
