@@ -162,18 +162,38 @@ def test_a_superstep_that_was_pruned_is_an_error_that_says_so(trail: Trail) -> N
     written(trail)
     whole = trail.get_state("s", 5)
     newest = trail.run("s").head
-    first = next(step.seq for step in trail.get_steps("s") if step.superstep == 5)
-    trail.prune("s", keep=newest - first + 1)
+    last = max(step.seq for step in trail.get_steps("s") if step.superstep == 4)
+    trail.prune("s", keep=newest - last + 1)
     for ask in (trail.get_state, trail.get_steps, trail.get_checkpoint):
         with pytest.raises(PrunedError, match="superstep 4 of run 's' was pruned; what is kept begins at superstep 5"):
             ask("s", 4)
     assert trail.get_state("s", 5) == whole
+    assert [point.name for point in trail.checkpoints("s")][-1] == "superstep 5"
+    assert min(step.superstep or 0 for step in trail.get_steps("s")) == 5
     with pytest.raises(PrunedError):
         trail.get_run_inputs("s")
     trail.prune("s", keep=1)
     with pytest.raises(PrunedError, match="No superstep is left of it"):
         trail.get_state("s", 5)
     assert trail.get_state("s")["draft"] == "AGTA"
+
+
+def test_a_superstep_that_may_have_lost_some_of_its_steps_counts_as_pruned(trail: Trail) -> None:
+    recorder = trail.record("r")
+    for superstep in range(3):
+        for name in "ab":
+            recorder.step(name, superstep=superstep, set={name: superstep})
+    trail.prune("r", keep=3)  # one of superstep 1, and both of superstep 2
+    with pytest.raises(PrunedError, match="superstep 1 of run 'r' was pruned; what is kept begins at superstep 2"):
+        trail.get_steps("r", 1)
+    assert [step.superstep for step in trail.get_steps("r")] == [2, 2]
+    assert len(trail.get_steps("r", 2)) == len(trail.get_checkpoint("r", 2).steps) == 2
+    trail.prune("r", keep=1)
+    for superstep in (1, 2):
+        with pytest.raises(PrunedError, match="No superstep is left of it"):
+            trail.get_state("r", superstep)
+    assert (trail.get_steps("r"), trail.checkpoints("r")) == ([], [])
+    assert trail.get_state("r") == {"a": 2, "b": 2}
 
 
 def test_a_run_can_be_asked_while_it_is_at_work(trail: Trail) -> None:

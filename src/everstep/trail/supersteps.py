@@ -6,8 +6,9 @@ goes backwards, so one is found by halving. Where it ends is a checkpoint that n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,7 +49,10 @@ class Mark(NamedTuple):
 
 
 class Supersteps:
-    """The supersteps of one run, as far as they are left."""
+    """The supersteps of one run, as far as they are left.
+
+    The oldest one that a pruned run has rows of may have lost others: it counts as pruned too.
+    """
 
     def __init__(self, store: Store, run_id: str, *, as_view: bool = False) -> None:
         self.run: RunRow = store.run(run_id)
@@ -65,7 +69,9 @@ class Supersteps:
             last, before = self.end_of(superstep), self._at(superstep - 1)
             first = run.base if before is None else before.seq + 1
         rows = self._reader.entries(run, first, run.seq if last is None else last)
-        return [step for step in map(self._record, rows) if _is_outcome(step, superstep)]
+        steps = [step for step in map(self._record, rows) if _is_outcome(step, superstep)]
+        oldest = self._oldest
+        return [step for step in steps if oldest is None or step.superstep is None or step.superstep >= oldest]
 
     def content(self, superstep: int | None) -> CheckpointContent:
         """Values and steps: one without the other cannot tell where a loop stands."""
@@ -81,6 +87,8 @@ class Supersteps:
         """Where each finished superstep ended, newest first. They are found, not written."""
         before: int | None = None
         for mark in self.back(self.run.seq):
+            if self._oldest is not None and mark.superstep < self._oldest:
+                return
             is_newest, is_same = before is None, mark.superstep == before
             before = mark.superstep
             if is_same or (is_newest and STATUSES[self.run.status] not in _BETWEEN):
@@ -98,19 +106,31 @@ class Supersteps:
         """The seq of the last row of a superstep. Raises StepNotFoundError or PrunedError."""
         if type(superstep) is not int:
             raise TypeError(f"{superstep!r:.40} is no whole number; supersteps are counted from 0")
-        found = self._at(superstep)
-        if found is not None and found.superstep == superstep:
-            return found.seq
-        run, newest = self.run, self.newest()
-        if newest is None and run.base > 0:
-            raise PrunedError(run.id, 0, run.base, way_out="No superstep is left of it; its newest state is.")
-        if newest is None:
+        run, newest, oldest = self.run, self.newest(), self._oldest
+        if newest is None and run.base == 0:
             there = "it counts none, as only runs of graphs do"
             raise StepNotFoundError(run.id, superstep, -1, what="superstep", there=there)
-        if found is None and run.base > 0 and superstep >= 0:
-            raise PrunedError(run.id, superstep, self._oldest(), what="superstep")
-        there = f"its newest is {newest.superstep}"
-        raise StepNotFoundError(run.id, superstep, newest.superstep, what="superstep", there=there)
+        if newest is None or (oldest is not None and newest.superstep < oldest):
+            raise PrunedError(run.id, 0, run.base, way_out="No superstep is left of it; its newest state is.")
+        if oldest is not None and 0 <= superstep < oldest:
+            raise PrunedError(run.id, superstep, oldest, what="superstep")
+        found = self._at(superstep)
+        if found is None or found.superstep != superstep:
+            there = f"its newest is {newest.superstep}"
+            raise StepNotFoundError(run.id, superstep, newest.superstep, what="superstep", there=there)
+        return found.seq
+
+    @cached_property
+    def _oldest(self) -> int | None:
+        """The oldest superstep of a pruned run that is surely whole: some of an older one are left. None of others."""
+        if self.run.base == 0:
+            return None
+        before: int | None = None
+        for mark in self._marks(entry for rows in self._reader.history(self.run, _FIRST_LOOK) for entry in rows):
+            if before is not None and mark.superstep > before:
+                return mark.superstep
+            before = mark.superstep
+        return None if before is None else before + 1
 
     def _at(self, superstep: int) -> Mark | None:
         """The last row of a superstep, or of the one before it that is there; None if none is left."""
@@ -125,25 +145,25 @@ class Supersteps:
                 high = mark.seq - 1
         return found
 
-    def _oldest(self) -> int:
-        """The oldest superstep that is left."""
-        return min(mark.superstep for mark in self.back(self.run.seq))
-
     def back(self, last: int, first: int | None = None) -> Iterator[Mark]:
         """The rows that belong to a superstep, going back from `last` to `first`, else to the oldest that is left."""
         oldest, size = self.run.base if first is None else first, _FIRST_LOOK
         while last >= oldest:
             begin = max(oldest, last - size + 1)
-            for entry in reversed(self._reader.entries(self.run, begin, last)):
-                step = self._record(entry)
-                if type(step.superstep) is int and step.parent is None:
-                    yield Mark(step.superstep, entry.seq, entry)
+            yield from self._marks(reversed(self._reader.entries(self.run, begin, last)))
             last, size = begin - 1, min(2 * size, _LONGEST_LOOK)
+
+    def _marks(self, rows: Iterable[Entry]) -> Iterator[Mark]:
+        for entry in rows:
+            step = self._record(entry)
+            if type(step.superstep) is int and step.parent is None:
+                yield Mark(step.superstep, entry.seq, entry)
 
     def cut_before(self, window: int) -> int | None:
         """The row up to which a run can go so that its newest supersteps stay; None if it has no more of them.
 
-        In a run that counts no supersteps, each step at its top is one.
+        The last row of the one before stays too, by which the rest is known to be whole. In a run that counts no
+        supersteps, each step at its top is one.
         """
         if self.newest() is not None:
             before, left = None, window + 1
@@ -151,7 +171,7 @@ class Supersteps:
                 left -= mark.superstep != before
                 before = mark.superstep
                 if not left:
-                    return mark.seq
+                    return mark.seq - 1
             return None
         steps = self.steps()
         return steps[-window - 1].seq if len(steps) > window else None
