@@ -43,6 +43,7 @@ class Journal:
         self.ended_at: int | None = None  # the run had ended here, and was taken up again
         self.failures: list[Entry] = []  # that were asked for anew then
         self.forks: list[Entry] = []  # where it was forked, with what was changed there
+        self.shared = -1  # up to here it belongs to another run too, whose code need not be this one
         self.kept = -1  # up to here it is history, whatever its code would ask for with other inputs
         self._end: Entry | None = None  # of the run; what follows it takes the run up again
         self._by_id: dict[int, Recorded] = {}
@@ -293,7 +294,7 @@ class Journal:
     def left(self, scope: int | None, seen: dict[str, int]) -> DivergenceError | None:
         """What a scope recorded and its code did not ask for, now that it has ended. `seen` counts by lane."""
         for path, track in self.scopes.get(scope, {}).items():
-            error = unasked(track, seen.get(path, 0))
+            error = unasked(track, seen.get(path, 0), self.shared)
             if error is not None:
                 return error
         return None

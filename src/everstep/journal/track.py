@@ -76,8 +76,8 @@ class Track:
         return fitting.pop() if fitting else None
 
 
-def unasked(track: Track, asked: int) -> DivergenceError | None:
-    """What a lane recorded and its code did not ask for, now that it has ended."""
+def unasked(track: Track, asked: int, shared: int = -1) -> DivergenceError | None:
+    """What a lane recorded and its code did not ask for, now that it has ended; rows up to `shared` are history."""
     if track.spare is not None:
         rest = [step for steps in track.spare.values() for step in steps if not (step.loose or step.late)]
         step = min(rest, key=lambda step: step.seq, default=None)
@@ -85,7 +85,7 @@ def unasked(track: Track, asked: int) -> DivergenceError | None:
         step = track.steps[asked] if not (track.steps[asked].loose or track.steps[asked].late) else None
     else:
         step = None
-    if step is None:
+    if step is None or step.seq <= shared:
         return None
     return DivergenceError("removed", lane=track.path, position=asked, seq=step.seq, recorded=step.name)
 

@@ -368,7 +368,7 @@ class Execution(Telling, Stoppable):
             if not whole or lane.position == 0:
                 return
             if lane.track is not None:
-                error = unasked(lane.track, lane.position)
+                error = unasked(lane.track, lane.position, self.journal.shared)
                 if error is not None:
                     self.diverged(error)
                 if lane.track.ended is not None:

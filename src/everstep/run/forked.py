@@ -40,6 +40,7 @@ class Forked:
 def read_forks(run: Execution, row: RunRow) -> None:
     """Take in what the forks of this run's history changed: inputs, and for a graph its values."""
     trail = run.trail
+    run.journal.shared = -1 if row.fork_seq is None else row.fork_seq
     assert trail is not None  # noqa: S101 - a run that was known is stored
     for entry in run.journal.forks:
         payload = run.payload(entry)

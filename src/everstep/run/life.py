@@ -190,7 +190,8 @@ class Life:
             self.resumed = True
             self.paused_at = row.seq if STATUSES[row.status] is Status.PAUSED else None
             self._check_kind(run_id, entries[0])
-            self.workflow.check_structure(run_id, about_run(entries[0]))
+            if row.forked_from is None:  # a fork may go on with another structure
+                self.workflow.check_structure(run_id, about_run(entries[0]))
             self._compare_code(run_id, entries[0])
             pen.scribe.prepare()
         self.run = self._execution(trail, pen, journal)
