@@ -54,6 +54,7 @@ EverstepError
 ├── NotWaitingError             the run does not wait for an answer
 ├── QuestionError               a pause cannot be asked like this, or what is stored of it is no question
 ├── AnswerError                 an answer is not what the question allows
+├── BisectTestError             a command that tests a state did not say whether it is good
 └── DamagedError                stored bytes are not what was written
     └── NewerFormatError          stored bytes in a later format
 
@@ -619,6 +620,17 @@ class AnswerError(EverstepError):
     def __init__(self, prompt: str, problem: str, allowed: str) -> None:
         self.prompt, self.problem, self.allowed = prompt, problem, allowed
         super().__init__(f"the answer to {prompt!r:.120} was not taken: {problem}. Give {allowed}.")
+
+
+class BisectTestError(EverstepError):
+    """A command that tests the state of a run did not say whether it is good."""
+
+    def __init__(self, command: str, seq: int, reason: str) -> None:
+        self.command, self.seq, self.reason = command, seq, reason
+        super().__init__(
+            f"the test {command!r:.120} did not tell whether the state after step {seq} is good: {reason}. "
+            "It must exit with 0 if it is, with 1 to 124 if it is not, and with 125 if it cannot tell."
+        )
 
 
 class EscapedStepWarning(UserWarning):

@@ -18,6 +18,8 @@ _COMMANDS = {  # the module of each, and what it does in a line
     "steps": ("reading", "the steps of a run, every entry"),
     "state": ("values", "the values of a run at any step"),
     "diff": ("values", "how two states differ"),
+    "compare": ("comparing", "how two runs differ, step by step"),
+    "bisect": ("bisecting", "the step after which a test fails"),
     "checkpoints": ("reading", "list named points"),
     "graph": ("drawing", "draw a graph, and a run over it"),
     "search": ("reading", "find steps by their words"),

@@ -15,7 +15,7 @@ from everstep.trail.wording import shown
 if TYPE_CHECKING:
     from everstep.trail.trail import Trail
 
-Test = Callable[[dict[str, Any]], bool | None]
+Test = Callable[[int, dict[str, Any]], bool | None]  # of a seq and the values after it
 _SHOWN = 40  # changes that a person is shown
 
 
@@ -69,13 +69,11 @@ class Bisection:
         return "\n".join(lines)
 
 
-def bisect(
-    trail: Trail, point: tuple[str, int | None], test: Test, told: Callable[[int, bool | None], None] | None = None
-) -> Bisection:
-    """Find the first step of a run, up to a point of it, after which the test fails. `told` hears of each result."""
+def bisect(trail: Trail, point: tuple[str, int | None], test: Test) -> Bisection:
+    """Find the first step of a run, up to a point of it, after which the test fails."""
     run = trail.run(point[0])
     last = Reader(trail.store).place(trail.store.run(run.id), point[1])
-    search = _Search(trail, run.id, test, told)
+    search = _Search(trail, run.id, test)
     found, good, bad = search.through(max(run.oldest - 1, 0), last)
     if found not in {Found.STEP, Found.UNSURE} or bad is None:
         return Bisection(run.id, found, None, good, bad, (), len(search.results))
@@ -87,19 +85,16 @@ def bisect(
 class _Search:
     """A binary search. It takes for granted that what has become bad stays bad."""
 
-    def __init__(self, trail: Trail, run_id: str, test: Test, told: Callable[[int, bool | None], None] | None) -> None:
+    def __init__(self, trail: Trail, run_id: str, test: Test) -> None:
         self._trail = trail
         self._run_id = run_id
         self._test = test
-        self._told = told
         self.results: dict[int, bool | None] = {}
 
     def _at(self, seq: int) -> bool | None:
         if seq not in self.results:
-            result = self._test(self._trail.state(self._run_id, seq, view=True))
+            result = self._test(seq, self._trail.state(self._run_id, seq, view=True))
             self.results[seq] = None if result is None else bool(result)
-            if self._told is not None:
-                self._told(seq, self.results[seq])
         return self.results[seq]
 
     def through(self, first: int, last: int) -> tuple[Found, int | None, int | None]:

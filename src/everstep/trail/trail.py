@@ -244,7 +244,7 @@ class Trail:
         `test` is given the values, with classes as plain data: true if they are good, false if not, None if it cannot
         tell. What it raises is raised here.
         """
-        return bisect(self, self._point(run), test)
+        return bisect(self, self._point(run), lambda _, values: test(values))
 
     def _point(self, given: str | Checkpoint) -> tuple[str, int | None]:
         return (given.run_id, given.seq) if isinstance(given, Checkpoint) else self._address(given)

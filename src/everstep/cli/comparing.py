@@ -1,0 +1,169 @@
+"""The command that compares two runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import click
+
+from everstep.cli import exits, plain
+from everstep.cli.output import Cell, Column, Output
+from everstep.cli.session import Session, options, run_ids, session
+from everstep.cli.style import result_of, status_cell
+from everstep.cli.text import count, duration
+from everstep.model import Kind
+from everstep.trail.comparing import Comparison, Side, StepPair, Verdict
+from everstep.trail.wording import shown
+
+_STYLES = {Verdict.CHANGED: "yellow", Verdict.INSERTED: "green", Verdict.REMOVED: "red", Verdict.MOVED: "cyan"}
+_SHORT = 20  # steps that are shown whole
+_MOST = 40  # differences that are shown
+_FEW = 6  # changes of one step, or of the state
+_WIDE = 80  # characters that one side of a change may take
+_RESULT = 120
+_DEEP = 12  # levels that are indented
+
+
+@click.command()
+@click.argument("a", metavar="A[@SEQ]", shell_complete=run_ids)
+@click.argument("b", metavar="B[@SEQ]", shell_complete=run_ids)
+@click.option("--all", "everything", is_flag=True, help="Every step and every change: nothing is folded.")
+@options
+def compare(a: str, b: str, *, everything: bool) -> int:
+    """Show how run B differs from run A, step by step. Exits with 4 if it does."""
+    here = session()
+    found = here.open().compare(a, b)
+    if here.output.as_json:
+        told = found.to_dict(plain.change)
+        if not everything:
+            told["steps"] = [pair for pair in told["steps"] if pair["verdict"] != Verdict.SAME]
+        here.output.data(compare=told)
+    else:
+        _tell(here, found, everything=everything)
+    return exits.OK if found.identical else exits.DIFFERENT
+
+
+def _tell(here: Session, found: Comparison, *, everything: bool) -> None:
+    output = here.output
+    output.table([Column(""), Column("a"), Column("b")], _figures(found.a, found.b))
+    for note in found.notes:
+        output.talk(f"note: {note}.")
+    if found.identical:
+        output.talk(f"identical: {count(found.a.steps, 'step')} and the state they led to.")
+        return
+    if found.first is not None:
+        output.line()
+        output.line(Cell("first", "dim"), _where(found.first), Cell(", ".join(found.first.what), "yellow"))
+        output.line()
+        columns = [Column(""), Column("a", right=True), Column("b", right=True), Column("step"), Column("")]
+        output.table(columns, [row for line in _lines(found.steps, everything=everything) for row in _rows(line)])
+    if found.changes:
+        output.line()
+        _show_changes(output, found, everything=everything)
+    _advise(here, found)
+
+
+def _figures(a: Side, b: Side) -> Iterator[list[Cell | str]]:
+    yield ["run", Cell(a.run_id, "bold"), Cell(b.run_id, "bold")]
+    yield ["step", str(a.at), str(b.at)]
+    yield ["status", status_cell(str(a.status)), status_cell(str(b.status))]
+    yield ["steps", f"{a.steps:,}", f"{b.steps:,}"]
+    if a.errors or b.errors:
+        yield ["failed", f"{a.errors:,}", f"{b.errors:,}"]
+    if a.tokens or b.tokens:
+        yield ["tokens", f"{a.tokens:,}", f"{b.tokens:,}"]
+    if a.cost is not None or b.cost is not None:
+        yield ["cost", *("-" if side.cost is None else f"{side.cost:,.6g}" for side in (a, b))]
+    yield ["took", duration(a.duration_ms), duration(b.duration_ms)]
+
+
+def _where(pair: StepPair) -> Cell:
+    seqs = "/".join("-" if row is None else str(row.seq) for row in (pair.a, pair.b))
+    return Cell(f"{pair.name} ({seqs}) {pair.verdict}", "bold")
+
+
+# Which lines are shown.
+
+_Line = StepPair | str  # a step, or what is said of those that are not shown
+
+
+def _lines(pairs: Sequence[StepPair], *, everything: bool) -> Iterator[_Line]:
+    """The steps to show: all of a short run; of a long one those that differ, and what stands around them."""
+    kept = range(len(pairs)) if everything or len(pairs) <= _SHORT else sorted(_kept(pairs))
+    before = -1
+    for at in [*kept, len(pairs)]:
+        hidden = pairs[before + 1 : at]
+        differ = sum(pair.verdict is not Verdict.SAME for pair in hidden)
+        if differ:
+            yield f"... {count(differ, 'more step')} of {len(hidden):,} differ"
+        elif len(hidden) > 1:
+            yield f"... {len(hidden):,} are the same"
+        else:
+            yield from hidden
+        if at < len(pairs):
+            yield pairs[at]
+        before = at
+
+
+def _kept(pairs: Sequence[StepPair]) -> set[int]:
+    """The first differences, with the steps next to them and those that they ran in."""
+    found, around, left = set[int](), list[int](), _MOST
+    for at, pair in enumerate(pairs):
+        del around[pair.depth :]
+        if pair.verdict is not Verdict.SAME:
+            found.update({*around, at, *(near for near in (at - 1, at + 1) if 0 <= near < len(pairs))})
+            left -= 1
+            if not left:
+                break
+        around.append(at)
+    return found
+
+
+def _rows(line: _Line) -> Iterator[list[Cell | str]]:
+    if isinstance(line, str):
+        yield ["", "", "", Cell(line, "dim"), ""]
+        return
+    pair, style = line, _STYLES.get(line.verdict, "dim")
+    indent = "  " * min(pair.depth, _DEEP)
+    name = f"{indent}run {pair.kind}" if pair.kind in {Kind.START, Kind.END} else indent + pair.name
+    seqs = [Cell("" if row is None else str(row.seq), "dim") for row in (pair.a, pair.b)]
+    first, *rest = _texts(pair)
+    yield [Cell(pair.sign, style), *seqs, Cell(name, style if style != "dim" else ""), first]
+    for text in rest:
+        yield ["", "", "", "", text]
+
+
+def _texts(pair: StepPair) -> list[Cell]:
+    """What is said of a step, line by line."""
+    row = pair.b or pair.a
+    lines = [Cell(text) for each in pair.differences for text in _few(each.lines(_WIDE), "change")]
+    if pair.duration_ms is not None:
+        lines.append(Cell("took {} -> {}".format(*map(duration, pair.duration_ms)), "dim"))
+    if row is not None and pair.verdict is not Verdict.CHANGED:
+        style = "dim" if pair.verdict is Verdict.SAME else _STYLES[pair.verdict]
+        lines.insert(0, Cell(result_of(row, _RESULT).text, style))
+    return lines or [Cell("")]
+
+
+def _few(lines: list[str], what: str) -> list[str]:
+    more = len(lines) - _FEW
+    return lines if more < 1 else [*lines[:_FEW], f"... {count(more, f'more {what}')}"]
+
+
+def _show_changes(output: Output, found: Comparison, *, everything: bool) -> None:
+    lines = [shown(change, width=None if everything else _WIDE) for change in found.changes]
+    for line in lines if everything else _few(lines, "change"):
+        output.line(line)
+
+
+def _advise(here: Session, found: Comparison) -> None:
+    """Say which commands are worth typing next."""
+    first = found.first
+    if first is None:
+        here.output.talk(f"next: {here.command('diff', found.a.address, found.b.address)}")
+        return
+    for row in (first.a, first.b):
+        if row is not None:
+            here.output.talk(f"next: {here.command('show', f'{row.run_id}@{row.seq}')}")
+    if first.a is not None and first.b is not None and first.a.child_run_id and first.b.child_run_id:
+        here.output.talk(f"next: {here.command('compare', first.a.child_run_id, first.b.child_run_id)}")
