@@ -16,6 +16,7 @@ import everstep
 from everstep import AsyncRunner, Graph, MapResult, Runner, Status, Trail, node, pause, step, workflow
 from everstep.errors import GraphInputError, MapDiffersError, RunCancelledError
 from everstep.run import heart
+from everstep.run.batch import Batch
 from tests.integration.running import act, act_later, calls
 
 PATIENCE = 30.0  # seconds until a test that hangs is said to
@@ -275,15 +276,21 @@ def test_the_first_failure_is_raised_and_no_further_item_is_begun(trail: Trail, 
     assert trail.state("m") == {"items": 4, "completed": 1, "failed": 1, "waiting": 0}
 
 
-def test_what_is_at_work_ends_before_the_first_failure_in_the_order_of_the_items_is_raised(trail: Trail) -> None:
-    begun, failed = threading.Barrier(3), [threading.Event() for _ in range(3)]
+def test_what_is_at_work_ends_before_the_first_failure_in_the_order_of_the_items_is_raised(
+    trail: Trail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, known = threading.Barrier(3), [threading.Event() for _ in range(3)]
+    failed = Batch.failed
+
+    def failed_and_known(batch: Batch, at: int, error: Exception) -> None:
+        failed(batch, at, error)
+        known[at].set()
 
     @step
     def work(x: int) -> int:
         begun.wait(PATIENCE)
         if x < 2:
-            assert failed[x + 1].wait(PATIENCE)
-        failed[x].set()
+            assert known[x + 1].wait(PATIENCE)
         if x:
             raise ValueError(x)
         return int(calls(x))
@@ -292,6 +299,7 @@ def test_what_is_at_work_ends_before_the_first_failure_in_the_order_of_the_items
     def flow(x: int) -> int:
         return work(x)
 
+    monkeypatch.setattr(Batch, "failed", failed_and_known)
     with pytest.raises(ValueError, match="1"):
         mapped(trail, flow, {"x": range(9)}, id="m", max_concurrency=3)
     assert (calls, len(trail.runs(parent="m"))) == ([0], 3)
