@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import everstep
-from everstep import AsyncRunner, Retry, Runner, current, step, workflow
+from everstep import AsyncRunner, Graph, Retry, Runner, current, gate, node, step, workflow
 from tests.integration.support import ROOT, environment
 
 SIDE = -1  # the file to note in; each process has its own, on the same path
@@ -177,8 +177,49 @@ async def nested_later() -> list[Any]:
     return [*found, got("end", await leaf_later("end"))]
 
 
+@node(output="plan")
+def plan() -> int:
+    return got("plan", leaf("plan"))
+
+
+@node(output="left")
+def left(plan: int) -> list[int]:
+    return [plan, *_job("left")]
+
+
+@node(output="right")
+def right(plan: int) -> int:
+    return plan + sum(pool("right")[0]) + got("right.paid", pay("right.paid"))
+
+
+@node(output="right")
+async def right_later(plan: int) -> list[Any]:
+    return list(await asyncio.gather(_branch("rx"), _branch("ry"), group_later("rg")))
+
+
+@node(output=("turn", "seen"))
+def look(left: list[int], right: Any, turn: int = 0, seen: list[Any] | None = None) -> tuple[int, list[Any]]:
+    place = f"look{turn}"
+    return turn + 1, [*(seen or []), got(place, leaf(place)), right]
+
+
+@gate(when_true="look", when_false="report")
+def more(turn: int) -> bool:
+    return turn < 3
+
+
+@node(output="report")
+def report(seen: list[Any]) -> int:
+    return got("report", leaf("report")) + len(seen)
+
+
+research = Graph([plan, left, right, look, more, report], name="research")
+research_later = Graph([plan, left, right_later, look, more, report], name="research")
+
+
 KINDS: dict[str, Any] = {
     "sync": sync, "awaited": awaited, "parallel": parallel, "nested": nested, "nested, awaited": nested_later,
+    "graph": research, "graph, awaited": research_later,
 }  # fmt: skip
 
 
