@@ -224,26 +224,30 @@ class Layout:
         ranks = [self._rank[place] for place in (span.source, *targets)]
         passed = range(max(0, min(ranks) - 1), min(len(self._right), max(ranks) + 2))
         half = span.label.width / 2 if span.label is not None else 0.0
-        lane = max(self._right[rank] for rank in passed) + max(_LANE, half + 4)
+        beside = half + 4 if targets == [span.source] else 0.0  # a loop of one box is too small for a label on it
+        lane = max(self._right[rank] for rank in passed) + max(_LANE, half + 4 - beside)
         start = self._way_out(span.source)
+        turns = []
         for target in targets:
             end = self._way_out(target, enters=True)
-            corners = [*start, Point(lane, start[-1].y), Point(lane, end[-1].y), *reversed(end)]
-            self.routes.append(Route(number, target, at_side=True, points=corners))
-            if span.label is not None and target == targets[0]:
-                self.labels.append((number, Point(lane, (start[-1].y + end[-1].y) / 2)))
+            turns += [Point(lane, start[-1].y), Point(lane, end[-1].y)]
+            self.routes.append(Route(number, target, at_side=True, points=[*start, *turns[-2:], *reversed(end)]))
+        if span.label is not None:
+            ys = [turn.y for turn in turns]
+            self.labels.append((number, Point(lane + beside, (min(ys) + max(ys)) / 2)))
         for rank in passed:
-            self._right[rank] = lane + half
+            self._right[rank] = lane + beside + half
 
     def _way_out(self, place: int, *, enters: bool = False) -> list[Point]:
-        """From a box to where nothing is to its right: straight, or through the row between it and its neighbours."""
+        """From a box to where no other is to its right: straight, or between its row and the next."""
         middle, rank, size = self.box(place), self._rank[place], self._sizes[place]
         side, half = -1 if enters else 1, size.width / 2
         before = self._used[place, enters]  # wires at this side: those of inner lanes lie nearer to the middle
         self._used[place, enters] += 1
-        if self._rows[rank][-1] == place:
-            offset = min(4.0 + 6.0 * before, size.height / 2 - 6)
+        last = max(self._rows[rank], key=lambda each: (each < self._boxes, self._x[each]))
+        if place == last:  # beside it there are but wires
+            offset = min(6.0 + 4.0 * before, size.height / 2 - 4)
             return [Point(middle.x + half - size.point * 2 * offset / size.height, middle.y + side * offset)]
         x = middle.x + half - min(14.0 + 8.0 * before, half)
-        outside = self._y[rank] + side * (self._height[rank] / 2 + ROW / 2)
+        outside = self._row_edge(place, side) + side * min(7.0 + 5.0 * before, ROW - 3)
         return [Point(x, self._edge(place, side)), Point(x, outside)]
