@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,9 @@ def test_a_checkpoint_is_values_and_steps(trail: Trail) -> None:
     assert (found.source_run_id, found.source_superstep) == ("s", 3)
     assert found.values == trail.get_state("s", 3)
     assert list(found.steps) == [step for number in range(4) for step in trail.get_steps("s", number)]
+    told = json.loads(json.dumps(found.to_dict()))
+    assert (told["values"], told["source_superstep"]) == (list(found.values), 3)
+    assert told["steps"][-1] == [3, "write", "completed", found.steps[-1].seq]
     newest = trail.get_checkpoint("s")
     assert newest.values == trail.get_state("s")
     assert newest.source_superstep == newest.steps[-1].superstep

@@ -39,6 +39,14 @@ class CheckpointContent:
     retry_of: str | None = None
     retry_index: int | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """What JSON can hold of it: the names of values and steps, and no contents."""
+        return {
+            "source_run_id": self.source_run_id, "source_superstep": self.source_superstep,
+            "values": list(self.values), "retry_of": self.retry_of, "retry_index": self.retry_index,
+            "steps": [[step.superstep, step.name, str(step.status), step.seq] for step in self.steps],
+        }  # fmt: skip
+
 
 class Mark(NamedTuple):
     """A row that belongs to a superstep."""
@@ -181,10 +189,8 @@ class Supersteps:
 
 
 def _is_outcome(step: StepRecord, superstep: int | None) -> bool:
-    if step.kind not in _STEPS or step.parent is not None:
+    if step.kind not in _STEPS or step.parent is not None or step.metadata.get(RETRY):
         return False
-    if step.kind is Kind.ANSWER:  # somebody's, who knows of no superstep: it stands in the one that waited for it
-        return not step.metadata.get(RETRY)
     return superstep is None or step.superstep == superstep
 
 
