@@ -369,6 +369,9 @@ class Life:
         run.log += paused_rows(run) if status is Status.PAUSED else []
         pauses = tuple(self._pause(*each) for each in run.waiting) if status is Status.PAUSED else ()
         log = RunLog.of(run.name, run.run_id, total, (log_row(row, run.child_logs) for row in run.log))
+        around = run.root.up
+        if around is not None and around.scope.child == run.run_id:
+            around.run.child_logs[run.run_id] = log
         run.tell(f"run_{status}", error=error)
         if error is not None and error_handling != "continue":
             if self.trail is not None and status is Status.FAILED:
