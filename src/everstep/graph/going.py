@@ -201,7 +201,7 @@ def go(graph: Graph, inputs: dict[str, Any]) -> dict[str, Any]:
         return going.end()
     finally:
         if pool is not None:
-            pool.shutdown(wait=False)
+            pool.shutdown()  # after Ctrl-C too: what is at work is kept, and nobody else does it meanwhile
 
 
 def _called(going: Going, ask: Ask, given: dict[str, Any]) -> BaseException | None:
@@ -288,8 +288,24 @@ async def _together(jobs: list[Coroutine[Any, Any, BaseException | None]]) -> li
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
     """Call a function in a thread with this context, without a lane for the thread."""
+    return await _begun_in_thread(function)
+
+
+def _begun_in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
     context, loop = contextvars.copy_context(), asyncio.get_running_loop()
-    return await _outside().run(loop.run_in_executor, None, partial(context.run, function))
+    return _outside().run(loop.run_in_executor, None, partial(context.run, function))
+
+
+async def _node_in_thread(run: Execution, function: Callable[[], Any]) -> Any:
+    """Call a plain node in a thread. If the run is given up meanwhile, what the node does is still kept."""
+    work = _begun_in_thread(function)
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        if run.stopping is None:  # it took too long
+            raise
+        await asyncio.wait([work])
+        return work.result()
 
 
 # What is called for a node.
@@ -312,7 +328,7 @@ def _awaited_body(run: Execution, of: NodeCall, given: dict[str, Any]) -> Callab
     node = of.call.node
     if isinstance(node, GraphNode):
         child = node.body(node.graph.as_child(run.as_child).function, given)
-        return child if node.is_async else partial(_in_thread, child)
+        return child if node.is_async else partial(_node_in_thread, run, child)
     call = partial(node.step.function, **given)
     if isinstance(node, Interrupt):
 
@@ -320,7 +336,7 @@ def _awaited_body(run: Execution, of: NodeCall, given: dict[str, Any]) -> Callab
             return await node.ask(await call() if node.is_async else call())
 
         return ask
-    awaited: Callable[[], Any] = call if node.is_async else partial(_in_thread, call)
+    awaited: Callable[[], Any] = call if node.is_async else partial(_node_in_thread, run, call)
     if node.targets and not node.is_async:
 
         async def choose() -> Any:
