@@ -270,7 +270,7 @@ class Trail:
         return [StepRecord(run, entry, reader.fetch, reader.decode) for run, entry in hits]
 
     def why(self, run_id: str) -> Why:
-        """Why a run failed, or does not go on: from the failure back to the step it came from. Reads, and runs nothing."""
+        """Why a run failed or does not go on: from the failure back to the step it came from. Runs no code of it."""
         found: Why = _JUDGING.explain(self, self._id(run_id))
         return found
 

@@ -1,0 +1,31 @@
+"""The command that explains: why a run failed."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+from everstep.cli.output import Cell
+from everstep.cli.session import options, run_ids, session
+
+_STYLES = {"high:": "red", "likely:": "yellow", "weak:": "dim"}
+
+
+@click.command()
+@click.argument("run", shell_complete=run_ids)
+@options
+def why(run: str) -> None:
+    """Tell why a run failed or does not go on: from the failure back to the step it came from."""
+    here = session()
+    trail = here.open()
+    with here.output.busy(f"reading {run}"):
+        found = trail.why(run)
+    if here.output.as_json:
+        here.output.data(why=found.to_dict())
+        return
+    for line in found.lines(commands=False):
+        style = next((style for word, style in _STYLES.items() if f" {word} it " in line), "")
+        here.output.line(Cell(line, style))
+    for line in found.next:
+        here.output.talk(f"next: {here.command(*shlex.split(line)[1:])}")

@@ -1,0 +1,1 @@
+"""Why a run failed: read from its record alone."""

@@ -1,0 +1,86 @@
+"""What makes a step stand out: an oddity, with how much it says, and what it would explain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from everstep.codec.shown import brief
+from everstep.trail.why.calls import Call
+from everstep.trail.why.values import Profile
+
+WIDTH = 60  # characters of a value in a sentence
+FEW = 4  # of one name, fewer than which tell nothing about one another
+
+
+@dataclass(slots=True)
+class Oddity:
+    """Something about one call, in a sentence that goes on after its name."""
+
+    call: Call
+    topic: str  # what an error that came of it would be about
+    strength: float  # from 0 to 1: how surely this is no accident
+    text: str
+    keys: set[str] = field(default_factory=set)  # that its output lacks
+    kinds: set[str] = field(default_factory=set)  # that its output has, and should not
+    words: set[str] = field(default_factory=set)  # that stand for what it is about
+    keys_in: bool = True  # whether its own words count as what it is about
+
+
+@dataclass(slots=True)
+class Sample:
+    """One value among those that are alike; of another run where no call is given."""
+
+    call: Call | None
+    profile: Profile
+
+
+@dataclass(slots=True)
+class Group:
+    """What all steps of one name gave, or took."""
+
+    name: str
+    samples: list[Sample]
+    verb: str = "gave"
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @property
+    def few_enough(self) -> int:
+        """How many may differ before being different is usual."""
+        return max(1, len(self.samples) // 8)
+
+    def rule(self, count: int) -> bool:
+        """Whether what so many do is what nearly all do."""
+        return len(self.samples) >= FEW and count >= len(self.samples) - self.few_enough
+
+    def own(self) -> list[tuple[Call, Profile]]:
+        """The samples of this story."""
+        return [(sample.call, sample.profile) for sample in self.samples if sample.call is not None]
+
+
+def sure(others: int) -> float:
+    """How much it says that so many others agree."""
+    return 1 - 1 / (others + 0.5) if others > 0 else 0.0
+
+
+def shown(value: Any) -> str:
+    """A value in a sentence."""
+    return brief(value, WIDTH)
+
+
+def place(path: str) -> str:
+    """A path in a sentence."""
+    return path.removeprefix(".") or "its output"
+
+
+def others(count: int) -> str:
+    """So many others, in words."""
+    return "the other one" if count == 1 else f"the {count:,} others"
+
+
+def last_of(path: str) -> str:
+    """The name at the end of a path."""
+    name = path.rpartition(".")[2] if "." in path else path
+    return name.partition("[")[0]

@@ -1,0 +1,206 @@
+"""What is known of why a run failed, for people and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from textwrap import wrap
+from typing import Any, Literal
+
+from everstep.codec.shown import cut, safe
+from everstep.model import Status
+
+Confidence = Literal["high", "likely", "weak"]
+_WIDTH = 100
+_NAME = 24
+_INDENT = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a run ended, or why it does not go on."""
+
+    run_id: str  # of the run that failed first: a child's, where one did
+    seq: int  # of the row that says so
+    step: str | None  # that failed; None where the code around the steps did
+    error: str | None
+    where: str | None  # the line of code, as the traceback has it
+    status: str  # of the run that was asked about
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One step on the way from the failure back to where it came from."""
+
+    run_id: str
+    seq: int
+    name: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A step that the failure may have come from."""
+
+    run_id: str
+    seq: int
+    name: str
+    evidence: str  # what is odd about it, in a sentence that goes on after its name
+    confidence: Confidence
+    link: str  # how it got to the failure
+    score: float  # from 0 to 1; what they are ordered by
+
+    @property
+    def id(self) -> str:
+        """Its address, `run@seq`."""
+        return f"{self.run_id}@{self.seq}"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A place of a run before anything looked odd."""
+
+    run_id: str
+    seq: int
+    name: str
+    is_checkpoint: bool
+
+    @property
+    def id(self) -> str:
+        """Its address, `run@seq`."""
+        return f"{self.run_id}@{self.seq}"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A step that was asked for the same again and again."""
+
+    name: str
+    count: int
+    first: int
+    last: int
+    inputs: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A step that took long."""
+
+    run_id: str
+    seq: int
+    name: str
+    duration_ms: float
+    usual_ms: float | None  # of others of its name; None where there are too few
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a run stands as it does, as far as its record tells. Printed, it is a page for people."""
+
+    run_id: str
+    workflow: str
+    status: Status
+    failure: Failure | None  # None for a run that completed, or is at work
+    chain: tuple[Link, ...]  # from the failure back to the first suspect
+    suspects: tuple[Suspect, ...]  # the likeliest first
+    last_good: Point | None  # before the first suspect; None where nothing came before it
+    repeated: tuple[Repeated, ...]
+    slow: tuple[Slow, ...]
+    next: tuple[str, ...]  # commands to try
+
+    def summary(self) -> str:
+        """One line: how it ended, and the likeliest reason."""
+        parts = [f"{self.run_id} {self._ended()}"]
+        if self.suspects:
+            first = self.suspects[0]
+            parts.append(f"{_CERTAINTY[first.confidence]} because of step {first.seq} ({first.name})")
+            if self.failure is None:
+                parts[-1] = f"step {first.seq} ({first.name}) looks odd"
+        elif self.failure is not None and self.failure.error is not None:
+            parts.append("nothing before it looks odd")
+        return cut(safe("; ".join(parts)), 2 * _WIDTH)
+
+    def _ended(self) -> str:
+        failure = self.failure
+        if failure is None or failure.error is None:
+            waits = f" in step {failure.seq} ({failure.step})" if failure is not None and failure.step else ""
+            return f"is {self.status}{waits}" if self.status is not Status.COMPLETED else "completed"
+        step = f" in step {failure.seq} ({failure.step})" if failure.step is not None else " between its steps"
+        inside = f" of {failure.run_id}" if failure.run_id != self.run_id else ""
+        return f"{_VERBS.get(self.status, f'is {self.status}')} with {failure.error}{step}{inside}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON can hold it."""
+        found = asdict(self)
+        found["status"] = str(self.status)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+
+    def __str__(self) -> str:
+        return "\n".join(line.rstrip() for line in self.lines())
+
+    def lines(self, *, commands: bool = True) -> Iterator[str]:
+        """The page, line by line, the commands last. No character in it is one that a terminal would act on."""
+        yield from _wrapped(f"{self.run_id} {self._ended()}", 0)
+        if self.failure is not None and self.failure.where is not None:
+            yield from _wrapped(self.failure.where, 2)
+        if self.chain:
+            yield from ("", "how it got there, backwards")
+            for link in self.chain:
+                yield from _row(link.seq, _of(link.name, link.run_id, self.run_id), link.how)
+        yield from self._suspects()
+        if self.last_good is not None:
+            what = "checkpoint" if self.last_good.is_checkpoint else "step"
+            yield from ("", *_wrapped(f"last good: {self.last_good.id} ({what} {self.last_good.name})", 0))
+        yield from self._notes()
+        if self.next and commands:
+            yield from ("", "next", *(f"  {safe(line)}" for line in self.next))
+
+    def _suspects(self) -> Iterator[str]:
+        if not self.suspects:
+            if self.failure is not None and self.failure.error is not None:
+                yield from ("", *_wrapped(_NOTHING, 0))
+            elif self.status is Status.COMPLETED:
+                yield from ("", "nothing in it looks odd")
+            return
+        yield from ("", "suspects, the likeliest first" if self.failure is not None else "what looks odd")
+        for each in self.suspects:
+            name = _of(each.name, each.run_id, self.run_id)
+            yield from _row(each.seq, name, f"{each.confidence}: it {each.evidence}")
+            if each.link:
+                yield from _row("", "", each.link)
+
+    def _notes(self) -> Iterator[str]:
+        if self.repeated:
+            yield from ("", "repeated")
+            for each in self.repeated:
+                said = f"{each.count} times with {each.inputs}, up to step {each.last}"
+                yield from _row(each.first, each.name, said)
+        if self.slow:
+            yield from ("", "slow")
+            for one in self.slow:
+                usual = f", {one.usual_ms:,.3g} ms are usual" if one.usual_ms is not None else ""
+                yield from _row(one.seq, _of(one.name, one.run_id, self.run_id), f"{one.duration_ms:,.0f} ms{usual}")
+
+
+_CERTAINTY = {"high": "most likely", "likely": "likely", "weak": "perhaps"}
+_VERBS = {Status.FAILED: "failed", Status.PARTIAL: "completed in part,", Status.CANCELLED: "was cancelled"}
+_NOTHING = (
+    "nothing that was recorded before it looks odd: what failed is the first place to look. "
+    "A wrong value that looks like all others cannot be told from a right one."
+)
+
+
+def _of(name: str, run_id: str, asked: str) -> str:
+    return name if run_id == asked else f"{name} in {run_id}"
+
+
+def _row(seq: int | str, name: str, text: str) -> Iterator[str]:
+    shown = cut(safe(name), _NAME)
+    indent = _INDENT + 2 + _NAME + 2
+    lines = wrap(safe(text), _WIDTH - indent, break_on_hyphens=False) or [""]
+    yield f"{seq:>{_INDENT}}  {shown:<{_NAME}}  {lines[0]}"
+    yield from (" " * indent + line for line in lines[1:])
+
+
+def _wrapped(text: str, indent: int) -> list[str]:
+    return [" " * indent + line for line in wrap(safe(text), _WIDTH - indent, break_on_hyphens=False)] or [""]

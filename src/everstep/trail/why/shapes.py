@@ -1,0 +1,184 @@
+"""Values that are not like the others of the same step: another type, a key less, nothing, another scale."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from math import log10
+from statistics import median
+
+from everstep.trail.why.calls import Call
+from everstep.trail.why.oddities import FEW, Group, Oddity, last_of, others, place, shown, sure
+from everstep.trail.why.values import Profile, lacking
+
+_WORDS = {
+    "none": "nothing", "text": "text", "number": "a number", "list": "a list", "dict": "a dict", "bool": "yes or no",
+}  # fmt: skip
+_FACTOR = 1.3  # powers of ten, from which on a number is of another scale
+_APART = 0.7  # powers of ten, from which on a number stands alone
+_PATHS = 60
+
+
+def odd_shapes(group: Group) -> Iterator[Oddity]:
+    """Types and keys."""
+    if len(group) < FEW:
+        return
+    kinds = Counter(sample.profile.kind for sample in group.samples)
+    usual, count = kinds.most_common(1)[0]
+    if not group.rule(count):
+        return
+    alike = [sample.profile for sample in group.samples if sample.profile.kind == usual]
+    always = _always(group, alike)
+    for call, profile in group.own():
+        if profile.kind != usual:
+            yield _other_kind(group, call, profile, usual, alike, always)
+        else:
+            yield from _other_parts(group, call, profile, always, count)
+
+
+def _other_kind(
+    group: Group, call: Call, profile: Profile, usual: str, alike: list[Profile], always: dict[str, set[str]]
+) -> Oddity:
+    weight = 0.45 if usual == "none" else 0.9 if profile.kind == "none" else 0.97
+    topic = _topic(profile.kind)
+    value = "" if profile.kind == "none" else f": {shown(profile.value)}"
+    text = f"{group.verb} {word(profile.kind)} where {others(len(alike))} {group.verb} {word(usual)}{value}"
+    keys = {last_of(path) for path in always if path}
+    return Oddity(call, topic, weight * sure(len(alike)), text, keys=keys, kinds={profile.kind})
+
+
+def _always(group: Group, alike: list[Profile]) -> dict[str, set[str]]:
+    """The paths that nearly all have, with the kinds that stand there."""
+    counts: Counter[str] = Counter(path for profile in alike for path in list(profile.kinds)[:_PATHS])
+    found: dict[str, set[str]] = {}
+    for path, count in counts.items():
+        having = [profile.kinds[path] for profile in alike if path in profile.kinds]
+        # What stands below a list or an optional part is there as often as that is.
+        there = sum(path in profile.kinds or lacking(profile, path) for profile in alike)
+        if count >= max(3, there - group.few_enough):
+            kinds = Counter(kind for each in having for kind in each)
+            found[path] = {kind for kind, times in kinds.items() if times > max(1, group.few_enough)}
+    return found
+
+
+def _other_parts(
+    group: Group, call: Call, profile: Profile, always: dict[str, set[str]], count: int
+) -> Iterator[Oddity]:
+    gone = [path for path in always if path and lacking(profile, path)]
+    if gone:
+        keys = {last_of(path) for path in gone}
+        text = f"{group.verb} no {place(gone[0])}, which {others(count - 1)} have: {shown(profile.value)}"
+        yield Oddity(call, "lost", 0.92 * sure(count - 1), text, keys=keys)
+    for path, usual in always.items():
+        here: frozenset[str] = profile.kinds.get(path, frozenset())
+        odd = here - usual
+        if path and odd and usual:
+            kind = min(odd)
+            weight, topic = 0.8 if kind == "none" else 0.95, _topic(kind)
+            wanted = word(min(usual))
+            text = f"{place(path)} is {word(kind)} where it is {wanted} in {others(count - 1)}: {shown(profile.value)}"
+            yield Oddity(call, topic, weight * sure(count - 1), text, kinds={kind}, keys={last_of(path)})
+
+
+def _topic(kind: str) -> str:
+    return "empty" if kind == "none" else "text" if kind == "text" else "kind"
+
+
+def odd_emptiness(group: Group) -> Iterator[Oddity]:
+    """Nothing in a list, text or dict where the others have something."""
+    full = [sample for sample in group.samples if not sample.profile.empty]
+    if not group.rule(len(full)):
+        return
+    for call, profile in group.own():
+        if profile.empty and profile.value is not None:
+            text = f"{group.verb} an empty {profile.kind} where {others(len(full))} have something in it"
+            yield Oddity(call, "empty", 0.75 * sure(len(full)), text, kinds={profile.kind})
+    paths = {path for sample in full for path in sample.profile.sizes if path}
+    for path in paths:
+        sized = [sample for sample in group.samples if path in sample.profile.sizes]
+        filled = [sample for sample in sized if sample.profile.sizes[path]]
+        if len(sized) < len(group) - group.few_enough or not group.rule(len(filled)):
+            continue
+        for sample in sized:
+            if sample.call is not None and not sample.profile.sizes[path]:
+                text = f"{place(path)} is empty where {others(len(filled))} have something in it"
+                yield Oddity(sample.call, "empty", 0.75 * sure(len(filled)), text, keys={last_of(path)})
+
+
+def word(kind: str) -> str:
+    """A kind, in a sentence."""
+    return _WORDS.get(kind, f"a {kind}")
+
+
+# Numbers.
+
+
+def odd_numbers(group: Group) -> Iterator[Oddity]:
+    """A number of another scale, or of another sign, than the others at its place."""
+    paths = {path for sample in group.samples for path in sample.profile.numbers}
+    for path in paths:
+        values = [
+            (sample.call, sample.profile.numbers[path]) for sample in group.samples if path in sample.profile.numbers
+        ]
+        if len(values) >= 4:
+            firsts = [numbers[0] for _, numbers in values]
+            if not _is_counting(firsts):
+                yield from _other_scale(path, values)
+                yield from _other_sign(path, values)
+        elif len(group.samples) == 1 and values:
+            yield from _inside(path, values[0])
+
+
+def _inside(path: str, one: tuple[Call | None, list[float]]) -> Iterator[Oddity]:
+    """Of one list alone: an item of another scale than the rest."""
+    call, numbers = one
+    if call is not None and len(numbers) >= 5 and not _is_counting(numbers):
+        yield from _other_scale(path, [(call, [number]) for number in numbers])
+
+
+def _other_scale(path: str, values: list[tuple[Call | None, list[float]]]) -> Iterator[Oddity]:
+    scales = [[log10(abs(number)) for number in numbers if number] for _, numbers in values]
+    middles = [median(scale) for scale in scales if scale]
+    if len(middles) < 4:
+        return
+    middle = median(middles)
+    ordered = sorted(set(middles))
+    away = sorted(abs(each - middle) for each in middles)
+    spread = away[max(0, len(away) - 1 - max(1, len(away) // 8))]  # without those that may be odd
+    for (call, numbers), scale in zip(values, scales, strict=True):
+        if call is None or not scale:
+            continue
+        furthest = max(scale, key=lambda each: abs(each - middle))
+        distance = abs(furthest - middle)
+        if distance < max(_FACTOR, 1.6 * spread + 0.4) and (distance < 1 or _neighbour(ordered, furthest) < _APART):
+            continue
+        number = next(n for n in numbers if n and log10(abs(n)) == furthest)
+        times = f"{10**distance:,.0f} times {'as much' if furthest > middle else 'less'}"
+        text = f"{place(path)} is {number:,.6g}, about {times} as {others(len(values) - 1)} ({10**middle:,.4g})"
+        strength = min(0.95, 0.6 + 0.12 * distance) * sure(len(middles) - 1)
+        yield Oddity(call, "scale", strength, text.replace("less as", "less than"), keys={last_of(path)})
+
+
+def _neighbour(ordered: list[float], number: float) -> float:
+    """How far the next of some numbers is from one."""
+    at = bisect_left(ordered, number)
+    near = [each for each in ordered[max(0, at - 1) : at + 2] if each != number]
+    return min((abs(each - number) for each in near), default=0.0)
+
+
+def _other_sign(path: str, values: list[tuple[Call | None, list[float]]]) -> Iterator[Oddity]:
+    below = [(call, numbers) for call, numbers in values if min(numbers) < 0]
+    above = [numbers for _, numbers in values if min(numbers) > 0]
+    for call, numbers in below if len(below) == 1 and len(above) == len(values) - 1 else ():
+        if call is None:
+            continue
+        text = f"{place(path)} is {min(numbers):,.6g}, below zero, unlike {others(len(values) - 1)}"
+        yield Oddity(call, "scale", 0.6 * sure(len(values) - 1), text, keys={last_of(path)})
+
+
+def _is_counting(numbers: list[float]) -> bool:
+    """Whether numbers go up, or down, all the way: a counter, a time, a balance."""
+    pairs = list(pairwise(numbers))
+    return all(a <= b for a, b in pairs) or all(a >= b for a, b in pairs)
