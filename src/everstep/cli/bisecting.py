@@ -116,6 +116,7 @@ class _Command:
             finally:
                 with suppress(ProcessLookupError, PermissionError):  # all it started ends with it, also at Ctrl-C
                     os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         for line in printed.decode("utf-8", "replace").splitlines()[-_TAIL:]:
             talk(f"  {line}")
         return process.returncode

@@ -112,26 +112,27 @@ class _Search:
                     bad = middle
                 else:
                     low = middle
-            good = max((seq for seq, result in self.results.items() if result and seq < bad), default=None)
+            good = self._good_below(bad)
             if good == bad - 1:
                 return Found.STEP, good, bad
             # Just below it the test cannot tell. Between what is good and that, something bad may stand.
-            if good is None or not self._narrowed(good, bad):
+            lower = None if good is None else self._bad_between(good, bad)
+            good = self._good_below(lower or bad)
+            if lower is None or good is None:
                 return Found.UNSURE, good, bad
-            low, bad = self._around(bad)
+            low, bad = good, lower
 
-    def _narrowed(self, good: int, bad: int) -> bool:
-        """Look below the states that the test cannot tell of, down to the last good one. Whether a bad one is there."""
+    def _good_below(self, seq: int) -> int | None:
+        """The last state below one that is known to be good."""
+        return max((known for known, result in self.results.items() if result and known < seq), default=None)
+
+    def _bad_between(self, good: int, bad: int) -> int | None:
+        """A bad state below those that the test cannot tell of, looked for down to the last good one."""
         unknown = min(seq for seq, result in self.results.items() if result is None and good < seq < bad)
         while unknown - good > 1:
             middle = (good + unknown) // 2
             result = self._at(middle)
             if result is False:
-                return True
+                return middle
             good, unknown = (middle, unknown) if result else (good, middle)
-        return False
-
-    def _around(self, bad: int) -> tuple[int, int]:
-        """The first bad state that is known by now, and the last good one below it."""
-        first = min(seq for seq, result in self.results.items() if result is False and seq <= bad)
-        return max(seq for seq, result in self.results.items() if result and seq < first), first
+        return None

@@ -188,6 +188,13 @@ class Twin(NamedTuple):
     b: Mark | None
     moved: bool = False
 
+    @property
+    def one(self) -> Mark:
+        """That of `b`, if there is one."""
+        found = self.b or self.a
+        assert found is not None  # noqa: S101 - a twin has at least one side
+        return found
+
 
 def side_by_side(a: Branches, b: Branches) -> Iterator[Twin]:
     """Every step of both, with its counterpart, parents before children."""
@@ -241,7 +248,7 @@ def _matched(a: Sequence[T], b: Sequence[T]) -> Iterator[tuple[T | None, T | Non
 
 
 def _in_order(pairs: list[_Pair]) -> list[_Pair]:
-    """Pairs in the order of `a`; what only `b` has stands behind what came before it there."""
+    """Pairs in the order of `a`. What only `b` has stands behind what came before it, and what `a` had instead."""
     of_a = sorted((a.node.begun.seq, number) for number, (a, _) in enumerate(pairs) if a is not None)
     of_b = sorted((b.node.begun.seq, number) for number, (_, b) in enumerate(pairs) if b is not None)
     behind: dict[int, list[_Pair]] = {}
@@ -251,10 +258,12 @@ def _in_order(pairs: list[_Pair]) -> list[_Pair]:
             behind.setdefault(last, []).append(pairs[number])
         else:
             last = number
-    found = behind.get(-1, [])
+    found, held = list[_Pair](), behind.get(-1, [])
     for _, number in of_a:
-        found += [pairs[number], *behind.get(number, ())]
-    return found
+        if pairs[number][1] is not None:
+            found, held = found + held if held else found, behind.get(number, [])
+        found.append(pairs[number])
+    return found + held
 
 
 def _moved(twins: list[Twin]) -> list[Twin]:

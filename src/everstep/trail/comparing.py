@@ -40,21 +40,13 @@ class StepPair:
     """A step of one run and its counterpart in the other; None on the side that has none."""
 
     verdict: Verdict
+    name: str
+    kind: Kind  # what it is: a step, a pause, a checkpoint, the start or the end of the run, ...
     depth: int
     a: StepRecord | None
     b: StepRecord | None
     differences: tuple[Difference, ...] = ()
     duration_ms: tuple[float, float] | None = None  # where one took much longer. Time alone is no difference
-
-    @property
-    def name(self) -> str:
-        """What it is called, in `b` if that has it."""
-        return self._one.name
-
-    @property
-    def kind(self) -> Kind:
-        """What it is: a step, a checkpoint, the start or the end of the run, ..."""
-        return self._one.kind
 
     @property
     def what(self) -> tuple[str, ...]:
@@ -65,12 +57,6 @@ class StepPair:
     def sign(self) -> str:
         """The verdict in one character."""
         return _SIGNS[self.verdict]
-
-    @property
-    def _one(self) -> StepRecord:
-        found = self.b or self.a
-        assert found is not None  # noqa: S101 - a pair has at least one side
-        return found
 
     def to_dict(self, change: Callable[[Change], Any] = str) -> dict[str, Any]:
         """What JSON can hold of it."""
@@ -194,18 +180,20 @@ def compare(trail: Trail, a: Point, b: Point) -> Comparison:
 def _pairs(twins: list[Twin]) -> Iterator[StepPair]:
     shift = _Shift()
     for twin in twins:
-        a, b = twin.a, twin.b
+        a, b, node = twin.a, twin.b, twin.one.node
         if a is None or b is None:
             verdict = Verdict.REMOVED if b is None else Verdict.INSERTED
             shift.broken()
-            yield StepPair(verdict, twin.depth, _row(a), _row(b))
+            yield StepPair(verdict, node.name, node.kind, twin.depth, _row(a), _row(b))
             continue
         found = () if a.own == b.own else differences(a.node, b.node)
         moved = shift.of(a, b)
         if moved is not None and not twin.moved:
             found = (*found, moved)
         verdict = Verdict.MOVED if twin.moved else Verdict.CHANGED if found else Verdict.SAME
-        yield StepPair(verdict, twin.depth, _row(a), _row(b), found, _durations(a, b))
+        yield StepPair(
+            verdict, node.name, node.kind, twin.depth, a.node.record, b.node.record, found, _durations(a, b)
+        )  # fmt: skip
 
 
 def _row(mark: Mark | None) -> StepRecord | None:
@@ -245,15 +233,15 @@ def _durations(a: Mark, b: Mark) -> tuple[float, float] | None:
 def _first(pairs: tuple[StepPair, ...], twins: list[Twin]) -> StepPair | None:
     """The divergence that came first: a step's outcome comes after what ran inside it, what it was asked before."""
     known = sorted((twin.b.node.seq, twin.a.node.seq) for twin in twins if twin.a is not None and twin.b is not None)
-    found: tuple[tuple[float, int], StepPair] | None = None
-    at, ahead = 0, -1.0
+    found: tuple[tuple[int, int, int], StepPair] | None = None
+    at, ahead = 0, -1  # what only `b` has came after what `a` has too and `b` had done before
     differ = [
         (_moment(pair, twin), pair) for pair, twin in zip(pairs, twins, strict=True) if pair.verdict is not Verdict.SAME
     ]
     for (of_b, seq), pair in sorted(differ, key=lambda each: each[0]):
         while of_b and at < len(known) and known[at][0] < seq:
-            ahead, at = max(ahead, float(known[at][1])), at + 1
-        when = (ahead + 0.5, seq) if of_b else (float(seq), seq)
+            ahead, at = max(ahead, known[at][1]), at + 1
+        when = (ahead + 1, 1, seq) if of_b else (seq, 0 if pair.b is None else 2, seq)
         if found is None or when < found[0]:
             found = when, pair
     return None if found is None else found[1]
@@ -261,10 +249,9 @@ def _first(pairs: tuple[StepPair, ...], twins: list[Twin]) -> StepPair | None:
 
 def _moment(pair: StepPair, twin: Twin) -> tuple[bool, int]:
     """When a pair began to differ, in the rows of `a`; of what only `b` has, in its own."""
-    mark = twin.a or twin.b
-    assert mark is not None  # noqa: S101 - a twin has at least one side
+    node = (twin.a or twin.one).node
     begun = pair.verdict is not Verdict.CHANGED or "inputs" in pair.what or "name" in pair.what
-    return twin.a is None, mark.node.begun.seq if begun else mark.node.seq
+    return twin.a is None, node.begun.seq if begun else node.seq
 
 
 # The ends, and the figures.

@@ -63,7 +63,7 @@ def _rare(row: StepRecord) -> dict[str, Any]:
     if row.usage:
         found["usage"] = usage_of(row)
     if row.input_versions is not None:
-        found["takes"] = dict.fromkeys(sorted(row.input_versions))
+        found["takes"] = dict.fromkeys(name for name in sorted(row.input_versions) if name[:1] != "_")  # no decisions
     return found
 
 
