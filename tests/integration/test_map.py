@@ -14,6 +14,7 @@ import pytest
 import everstep
 from everstep import AsyncRunner, Graph, Runner, Status, Trail, node, step, workflow
 from everstep.errors import GraphInputError, MapDiffersError
+from everstep.testing import always_replay
 from tests.integration.mapping import KINDS, PATIENCE, graph, mapped, plain
 from tests.integration.running import calls
 
@@ -69,6 +70,32 @@ class TestEveryKind:
     def test_a_map_over_nothing_has_completed(self, trail: Trail, flow: Any, runner: Any) -> None:
         many = mapped(trail, flow, {"x": []}, runner, id="b")
         assert (list(many), many.status, trail.run("b").status) == ([], "completed", "completed")
+
+
+@pytest.mark.parametrize("flow", KINDS, ids=["plain", "awaited", "graph", "graph awaited"])
+def test_items_that_are_gone_through_anew_after_every_step_give_the_same(trail: Trail, flow: Any) -> None:
+    with always_replay():
+        for where in (trail, None):
+            assert mapped(where, flow, {"x": list("ab")}, AsyncRunner)["z"] == ["a", "b"]
+    assert sorted(calls) == list("aabb")
+
+
+@pytest.mark.parametrize("runner", [Runner, AsyncRunner])
+@pytest.mark.parametrize("flow", KINDS, ids=["plain", "awaited", "graph", "graph awaited"])
+def test_events_tell_of_the_map_and_of_every_item(trail: Trail, flow: Any, runner: Any) -> None:
+    told = list[tuple[str, str]]()
+    for event in ("run_started", "run_resumed", "run_completed", "run_partial"):
+        trail.on(event)(lambda event: told.append((event.name, event.run_id)))
+    calls.fail = {"b"}
+    many = mapped(trail, flow, {"x": list("ab")}, runner, id="m", error_handling="continue")
+    assert told[0] == ("run_started", "m")
+    assert told[-1] == ("run_partial", "m")
+    assert ("run_completed", many[0].run_id) in told
+    calls.forget()
+    told.clear()
+    mapped(trail, flow, {"x": list("ab")}, runner, id="m")
+    resumed = [("run_resumed", run_id) for run_id in ("m", many[1].run_id)]
+    assert told == [*resumed, ("run_completed", many[1].run_id), ("run_completed", "m")]
 
 
 # What is given.

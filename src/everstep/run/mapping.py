@@ -84,7 +84,10 @@ async def map_awaited(batch: Batch, run_id: str | None, tags: Mapping[str, str] 
         for waiter in batch.end(loop):
             if isinstance(waiter, asyncio.Future):
                 await waiter
-        return batch.result()
+        result = batch.result()
+        if batch.run.events:
+            await batch.run.events.drained()
+        return result
     finally:
         batch.bar.close()
         await asyncio.shield(asyncio.to_thread(life.close)) if life.left_open else life.close()
