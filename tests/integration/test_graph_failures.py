@@ -13,11 +13,8 @@ import pytest
 
 import everstep
 from everstep import END, AsyncRunner, Graph, Kind, Retry, Runner, Status, Trail, gate, node, route, step
-from everstep.errors import (
-    GraphInputError,
-    StepTimeoutError,
-)
-from tests.integration.graphing import nodes_of, statuses
+from everstep.errors import GraphInputError, LoopLimitError, StepTimeoutError
+from tests.integration.graphing import both, nodes_of, statuses
 from tests.integration.running import Calls, crashed
 
 calls = Calls()
@@ -169,6 +166,52 @@ def test_several_failures_are_told_of_together_and_all_are_done_again(trail: Tra
     calls.forget()
     assert Runner(trail).run(WIDE, id="r").completed
     assert sorted(calls) == ["after_bad", "after_good", "bad", "both", "good"]
+
+
+@pytest.mark.parametrize("on_a_loop", [False, True])
+def test_nodes_that_fail_with_the_same_object_are_all_done_again(trail: Trail, on_a_loop: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """Some libraries have one exception for all."""
+    same, broken = OSError("away"), [True]
+
+    def fails(x: str) -> str:
+        if broken:
+            raise same
+        return x
+
+    graph = Graph([node(output=name, name=name)(fails) for name in ("one", "two", "three")], name="g")
+    with pytest.raises(OSError, match="away"):
+        both(trail, graph, {"x": "x"}, id="r", on_a_loop=on_a_loop)
+    broken.clear()
+    assert both(trail, graph, id="r", on_a_loop=on_a_loop).values == {"one": "x", "two": "x", "three": "x"}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("on_a_loop", [False, True])
+def test_a_node_that_lets_a_stop_iteration_out_fails(trail: Trail, on_a_loop: bool, is_async: bool) -> None:  # noqa: FBT001 - parameters of the test
+    """No future can hold one: whoever waits for the node would wait for ever."""
+
+    def stops(x: str) -> Any:
+        return next(iter(()))
+
+    async def awaited(x: str) -> str:
+        return x
+
+    graph = Graph([node(output="y")(stops), *([node(output="z")(awaited)] if is_async else [])], name="g")
+    with pytest.raises((StopIteration, RuntimeError)):
+        both(trail, graph, {"x": "x"}, id="r", on_a_loop=on_a_loop)
+    assert ("stops", 0, "failed") in statuses(trail, "r")
+
+
+def test_a_run_that_took_too_many_supersteps_goes_on_with_more(trail: Trail) -> None:
+    def loop(most: int) -> Graph:
+        grow = node(output="n", name="grow")(lambda n=0: calls(n) + 1)
+        again = gate(when_true="grow", when_false=END, name="again")(lambda n: n < 15)
+        return Graph([grow, again], name="g", max_supersteps=most)
+
+    with pytest.raises(LoopLimitError):
+        Runner(trail).run(loop(10), id="r")
+    assert Runner(trail).run(loop(100), id="r")["n"] == 15
+    assert calls == list(range(15))
 
 
 def test_what_was_done_because_of_a_failure_is_superseded(trail: Trail) -> None:

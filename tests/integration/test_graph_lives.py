@@ -138,6 +138,24 @@ def test_a_plain_node_at_work_when_the_task_is_cancelled_is_waited_for_and_kept(
 
 
 @either
+def test_a_node_that_is_cancelled_from_within_is_run_again(trail: Trail, on_a_loop: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """By a library of its own: a sibling that ended later does not mean that the run went on without it."""
+    left = [asyncio.CancelledError()]
+
+    async def cancelled(x: int) -> list[str]:
+        found = [await tool("one")]
+        if left:
+            raise left.pop()
+        return found
+
+    graph = Graph([node(output="c")(cancelled), named("beside", "x")], name="g")
+    with pytest.raises(asyncio.CancelledError):
+        both(trail, graph, {"x": 1}, id="r", on_a_loop=on_a_loop)
+    assert both(trail, graph, id="r", on_a_loop=on_a_loop).values == {"c": ["tool one"], "v_beside": "beside"}
+    assert sorted(calls) == ["beside", "tool one"]
+
+
+@either
 def test_a_cancelled_run_finishes_the_nodes_at_work_and_begins_no_other(trail: Trail, on_a_loop: bool) -> None:  # noqa: FBT001 - a parameter of the test
     def stop(x: int) -> str:
         trail.cancel("r")

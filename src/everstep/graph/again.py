@@ -46,6 +46,8 @@ class Again:
 
     def check(self, ask: Ask, call: NodeCall) -> None:
         """Let go of what is on record of a call if it was made with other values; its number is a new one then."""
+        if ask.recorded is not None:
+            ask.recorded.cancelled = None  # not by the code, which is ours: it is asked for again
         if not self._reopened:
             return
         while ask.recorded is not None and not self._holds(ask.recorded.id or ask.recorded.seq, call):

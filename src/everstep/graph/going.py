@@ -24,7 +24,7 @@ from everstep.graph.progress import Progress
 from everstep.graph.values import Values
 from everstep.run import faults
 from everstep.run.asked import Ask
-from everstep.run.driving import drive, drive_awaited, known_loop
+from everstep.run.driving import drive, drive_awaited, guarded, known_loop
 from everstep.run.execution import Execution
 from everstep.run.flow import ask_flow
 from everstep.run.lanes import CURRENT, NODES, OF_TASK, OUTSIDE, Lane, here
@@ -151,6 +151,7 @@ class Going:
                 self._again.took(call)
             else:
                 self._errors.append(error)
+                self.run.also_failed += _failed_rows(ask)
 
     def _is_failure(self, error: BaseException) -> bool:
         return bool(faults.chain(error, self.run.root.scope))
@@ -169,9 +170,14 @@ class Going:
     def _fail(self) -> None:
         first, *others = self._errors
         for other in others:
-            self.run.also_failed += faults.chain(other, self.run.root.scope)
             first.add_note(f"everstep: another node failed too, with {type(other).__name__}: {faults.str_of(other)}")
         raise first
+
+
+def _failed_rows(ask: Ask) -> list[int]:
+    """Where a call failed. Not what its error is marked with: several may raise the same object."""
+    entry = ask.entry if ask.recorded is None or ask.recorded.outcome is None else ask.recorded.outcome
+    return [] if entry is None else [entry.seq]
 
 
 def _call_of(ask: Ask) -> NodeCall:
@@ -293,7 +299,7 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
 
 def _begun_in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
     context, loop = contextvars.copy_context(), asyncio.get_running_loop()
-    return _outside().run(loop.run_in_executor, None, partial(context.run, function))
+    return _outside().run(loop.run_in_executor, None, partial(context.run, guarded, function))
 
 
 async def _node_in_thread(run: Execution, function: Callable[[], Any]) -> Any:

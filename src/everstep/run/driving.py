@@ -104,6 +104,14 @@ async def _stay(lane: Lane, what: int, seq: int | None) -> None:
     await asyncio.get_running_loop().create_future()
 
 
+def guarded(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function that a future waits for. It would wait for ever for a StopIteration, which no future can hold."""
+    try:
+        return function(*args)
+    except StopIteration as error:
+        raise RuntimeError("the code raised StopIteration") from error
+
+
 def known_loop(name: str) -> asyncio.AbstractEventLoop:
     """The running loop, if its tasks have lanes. Raises UnknownLoopError."""
     loop = asyncio.get_running_loop()

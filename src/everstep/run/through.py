@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, Literal
 
 from everstep.run.children import child_step
+from everstep.run.driving import guarded
 from everstep.run.execution import Execution
 from everstep.run.flow import Suspended
 from everstep.run.lanes import CURRENT, OF_TASK
@@ -127,7 +128,7 @@ def terminable_task(run: Execution, loop: asyncio.AbstractEventLoop) -> Iterator
 
 async def in_a_thread(life: Life, error_handling: ErrorHandling) -> RunResult[Any]:
     """Run a plain function off the loop. If nobody waits for it any more, the step at work is its last."""
-    work = asyncio.ensure_future(asyncio.to_thread(go_through, life, error_handling))
+    work = asyncio.ensure_future(asyncio.to_thread(guarded, go_through, life, error_handling))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError as error:
