@@ -27,7 +27,7 @@ def child_step(
 
     def begin(lane: Lane, life: Life, args: Any, kwargs: Any) -> RunResult[Any] | None:
         parent = lane.run
-        lane.scope.child = f"{parent.run_id}/{lane.scope.key()}"
+        lane.scope.child = parent.child_id(lane.scope)
         done = life.begin(lane.scope.child, args, kwargs, parent=parent.run_id if parent.trail is not None else None)
         if done is None:
             parent.children.append(life.run)

@@ -202,6 +202,10 @@ class Execution(Telling, Stoppable):
         ask.began = time.perf_counter()
         return Lane(self, scope, "", ask.lane)
 
+    def child_id(self, scope: Scope) -> str:
+        """The id of the run that a step is: it follows from the step's place, so that resume finds it again."""
+        return f"{self.run_id}/{scope.key()}"
+
     def leave(self, ask: Ask) -> float:
         """The body was left; how long it took, in milliseconds."""
         ask.lane.busy = None
@@ -292,7 +296,7 @@ class Execution(Telling, Stoppable):
                 ask.name, ops, place=(scope.id, parent, lane.path or None, ask.index or None), attempt=scope.attempt,
                 flags=flags, digest=None if inputs is None else inputs.digest, child=scope.child,
                 inputs=inputs.data if whole and inputs is not None else None, output=value, duration_ms=duration,
-                extra=extra,
+                extra=extra, usage=scope.usage,
             )  # fmt: skip
             self._see(lane, entry.seq)
             if outer.place is not None:

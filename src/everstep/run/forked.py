@@ -56,13 +56,16 @@ def read_forks(run: Execution, row: RunRow) -> None:
         if inputs:
             run.forked.inputs.append((entry.seq, inputs))
         meta = view(entry.meta)
-        if ((meta[record.METADATA] if len(meta) > record.METADATA else None) or {}).get(REUSE):
+        about = (meta[record.METADATA] if len(meta) > record.METADATA else None) or {}
+        if about.get(REUSE) and run.flow is None:  # a replay has no use for it
             _read_reusable(run, row)
 
 
 def _read_reusable(run: Execution, row: RunRow) -> None:
     """The leaves that the run it was forked from had after the fork, by name and arguments."""
-    assert run.trail is not None and row.fork_seq is not None  # noqa: PT018, S101 - it is a fork
+    assert run.trail is not None  # noqa: S101 - a run that was known is stored
+    if row.fork_seq is None:
+        return  # it came from another trail, without the run it was forked from
     store = run.trail.store
     try:
         source = store.run(row.forked_from or "")

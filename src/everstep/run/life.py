@@ -198,10 +198,14 @@ class Life:
         if known:
             read_forks(self.run, trail.store.run(run_id))
         if known and not self.args and not self.kwargs:
-            inputs = self._stored_inputs(entries[0])
-            if not self.workflow.gives_state:  # a graph takes what was changed as the newest version of a value
-                inputs.update((name, value) for _, changed in self.run.forked.inputs for name, value in changed.items())
-            self.args, self.kwargs = self.workflow.parameters.spread(inputs)
+            self.args, self.kwargs = self.workflow.parameters.spread(self._inputs(entries[0]))
+
+    def _inputs(self, start: chain.Entry) -> dict[str, Any]:
+        """What the run was given, and what forks changed of it."""
+        inputs = self._stored_inputs(start)
+        if not self.workflow.gives_state:  # a graph takes what was changed as the newest version of a value
+            inputs.update((name, value) for _, changed in self.run.forked.inputs for name, value in changed.items())
+        return inputs
 
     def _stored_inputs(self, start: chain.Entry) -> dict[str, Any]:
         named = about_run(start).get(_NAMED)

@@ -9,26 +9,29 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from everstep import errors
 from everstep.codec import record
 from everstep.codec.chain import Entry
 from everstep.codec.record import read_payload
 from everstep.codec.values import encode, view
-from everstep.errors import DivergenceError, GraphError, RunNotFoundError, UnstorableError
+from everstep.errors import DivergenceError, GraphError, JournalError, RunNotFoundError, UnstorableError
 from everstep.journal import Journal
 from everstep.journal.track import Recorded
-from everstep.model import STATUSES, Secret, Status
+from everstep.model import KIND_NUMBER, STATUSES, Kind, Secret, Status
 from everstep.run import faults
 from everstep.run.asked import Ask, Calls
 from everstep.run.execution import Execution
 from everstep.run.flow import CALL, DELIVER, FOREVER, SUSPEND, Flow, Suspended
-from everstep.run.lanes import Lane
+from everstep.run.lanes import NODES, Lane, Scope
 from everstep.run.restoring import serve
 from everstep.trail.compare import changes
 from everstep.trail.failure import described
+from everstep.trail.forking import REPLACED
 from everstep.trail.reading import Reader
 from everstep.trail.replayed import Divergence, ReplayedStep, Source
 from everstep.trail.trail import Trail
 
+_END = KIND_NUMBER[Kind.END]
 _CHANGED = "changed result"
 _OUTPUT: Any = object()  # compared with the output of the row
 
@@ -46,7 +49,7 @@ class Rehearsal(Execution):
         self.found: list[Divergence] = []
         self.steps: list[ReplayedStep] = []
         self.came_to_the_end = False  # of the record, before that of the code
-        self.ended = bool(entries) and STATUSES[entries[-1].status] is Status.COMPLETED
+        self._end = entries[-1] if entries and entries[-1].kind == _END else None
 
     # Asking.
 
@@ -59,6 +62,8 @@ class Rehearsal(Execution):
             skipped = self._overlooked(error, lane)
             if skipped is None or lane.track is None:
                 raise
+            for step in lane.track.steps[position : position + skipped]:
+                self.turnstile.skip(step, whole=True)
             lane.position = position + skipped + 1
             ask = Ask(lane, name, (position, 0), inputs)
             ask.recorded = lane.track.steps[position + skipped]
@@ -81,13 +86,31 @@ class Rehearsal(Execution):
     def _check(self, ask: Ask) -> None:
         recorded = ask.recorded
         if recorded is None:
-            if self.ended or (ask.lane.track is not None and ask.lane.track.ended is not None):
+            if self._is_over(ask.lane):
                 raise self.diverged(
                     DivergenceError("inserted", lane=ask.lane.path, position=ask.position, requested=ask.name)
                 )
             self._end_here(ask)
         elif recorded.outcome is None and recorded.cancelled is None and not self.is_composite(recorded):
             self._end_here(ask)
+
+    def _is_over(self, lane: Lane) -> bool:
+        """Whether the record has the end of this lane's code: then a further step is one too many."""
+        if lane.track is not None and lane.track.ended is not None:
+            return True
+        status = None if self._end is None else STATUSES[self._end.status]
+        if status is Status.COMPLETED or lane.path not in {"", NODES}:  # others were perhaps cut off by a failure
+            return status is Status.COMPLETED
+        if lane.scope.id is not None:
+            recorded = lane.scope.ask.recorded
+            return recorded is not None and recorded.outcome is not None
+        return status is Status.FAILED and not self._was_misused()
+
+    def _was_misused(self) -> bool:
+        """Whether the run failed because of how its code took a step: of that step there is no row."""
+        assert self._end is not None  # noqa: S101 - it failed
+        kind = getattr(errors, (self._view(self._end, record.ERROR) or [""])[0], None)
+        return isinstance(kind, type) and issubclass(kind, JournalError)
 
     def _end_here(self, ask: Ask) -> None:
         """The record ends at this step: whatever it gave is not on it."""
@@ -96,7 +119,9 @@ class Rehearsal(Execution):
         raise Suspended
 
     def is_composite(self, recorded: Recorded) -> bool:
-        """Whether a step had steps inside."""
+        """Whether a step had steps inside, which led to its outcome: a fork can give it another one."""
+        if recorded.outcome is not None and REPLACED in _metadata(recorded.outcome):
+            return False
         if recorded.id is not None and recorded.id in self.journal.scopes and recorded.id not in self.journal.pauses:
             return True
         return recorded.outcome is not None and self._child_of(recorded.outcome) is not None
@@ -112,6 +137,12 @@ class Rehearsal(Execution):
                 pass
         return None
 
+    def child_id(self, scope: Scope) -> str:
+        """The run that a step was: of a fork, perhaps one that belongs to the run it was forked from."""
+        recorded = scope.ask.recorded
+        known = None if recorded is None or recorded.outcome is None else self._child_of(recorded.outcome)
+        return known or super().child_id(scope)
+
     def serves(self, ask: Ask) -> bool:
         """Whether what a step gave is taken from the record. Not if it had steps inside, or is a quick decision."""
         recorded = ask.recorded
@@ -126,6 +157,8 @@ class Rehearsal(Execution):
         noted = super().diverged(error, ask)
         if known is None:
             self.found.append(self._told(noted, ask))
+        if not self.lenient:
+            self.turnstile.open()
         return noted
 
     def _told(self, error: DivergenceError, ask: Ask | None) -> Divergence:
@@ -194,6 +227,7 @@ class Rehearsal(Execution):
         self.found.append(Divergence(self.run_id, _CHANGED, name, outcome.seq, said, sides))
         if not self.lenient:
             self.divergence, self.stopping = self.divergence or error, "diverged from its record"
+            self.turnstile.open()
             raise error
 
     def _gate(self, value: Any) -> bytes:
@@ -210,10 +244,28 @@ class Rehearsal(Execution):
         assert self.trail is not None  # noqa: S101 - as above
         return read_payload(entry, Reader(self.trail.store).fetch, self.reach.decode)
 
+    def note(
+        self,
+        ask: Ask,
+        span: int,
+        duration: float,
+        status: Status,
+        error: BaseException | None,
+        child: str | None = None,
+    ) -> None:
+        """Note that a step was served: there is no other outcome here that is logged."""
+        del span, duration, status, error, child
+        self.went_through(ask, Source.RECORDED)
+
     def went_through(self, ask: Ask, source: Source) -> None:
         """Note how a step got its outcome."""
         assert ask.recorded is not None  # noqa: S101 - it was looked at
         self.steps.append(ReplayedStep(self.run_id, ask.recorded.seq, ask.name, source))
+
+
+def _metadata(entry: Entry) -> dict[str, Any]:
+    meta = view(entry.meta)
+    return (meta[record.METADATA] if len(meta) > record.METADATA else None) or {}
 
 
 def _sorted(values: dict[str, Any]) -> dict[str, Any]:
@@ -242,9 +294,9 @@ def _flow(run: Rehearsal, ask: Ask, _: Any, loop: asyncio.AbstractEventLoop | No
     ordered = loop is not None and ask.call is None
     if not run.serves(ask):
         return (yield from _by_code(run, ask, recorded, ordered=ordered))
+    run.turnstile.skip(recorded)
     if ordered and recorded.outcome is not None:
         yield DELIVER, recorded.outcome.seq
-    run.went_through(ask, Source.RECORDED)
     return serve(run, ask)
 
 

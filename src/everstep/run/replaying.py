@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from everstep.errors import DivergenceError, JournalError, PrunedError
 from everstep.model import FINISHED, KIND_NUMBER, STATUSES, Kind, Run, Status
 from everstep.run import heart
+from everstep.run.forked import read_forks
 from everstep.run.lanes import here
 from everstep.run.life import Life, about_run
 from everstep.run.log import RunLog
@@ -53,6 +54,7 @@ class _Replay(Life):
         if row.base > 0:
             raise PrunedError(run_id, 0, row.base)
         self._entries = Reader(self.trail.store).entries(row, 0, row.seq)
+        self._check_kind(run_id, self._entries[0])
         self.run = Rehearsal(
             self.trail, run_id, self.workflow.name, self._entries, lenient=self.lenient, as_child=self.as_child,
             lease=self.lease,
@@ -62,9 +64,10 @@ class _Replay(Life):
             self.run.reach.add(function)
         self.run.root.seen = 0
         self.run.root.up = here()
+        read_forks(self.run, row)
         self.args, self.kwargs = args, kwargs
         if not args and not kwargs:
-            self.args, self.kwargs = self.workflow.parameters.spread(self._stored_inputs(self._entries[0]))
+            self.args, self.kwargs = self.workflow.parameters.spread(self._inputs(self._entries[0]))
         heart.begin(self.run)
         return None
 

@@ -38,6 +38,8 @@ class _Open:
         self.ask: Ask = self.run.ask(lane, step.name, flow.inputs_of(self.run, step, args, kwargs))
         self.chunks: list[Any] = []
         self.inner: Lane | None = None
+        if self.ask.recorded is not None and self.run.flow is not None:  # a replay does not go into it
+            self.run.turnstile.skip(self.ask.recorded)
 
     # On record.
 

@@ -13,6 +13,7 @@ from typing import Any
 from weakref import WeakSet
 
 from everstep.journal import Journal
+from everstep.journal.track import Recorded
 
 TURNS = 4  # of the loop between two outcomes: with one, code that sleeps between its steps still saw another order
 _PATIENCE = 1.0  # seconds without movement until a recorded outcome that nobody asks for is passed over
@@ -54,6 +55,23 @@ class Turnstile:
             self._turning = True
             loop.call_soon(self._turn, loop, TURNS)
         await turn
+
+    def skip(self, step: Recorded, *, whole: bool = False) -> None:
+        """Wait for no outcome inside a step: nobody will ask for them. With `whole`, nor for its own."""
+        inside = [] if step.id is None else [found for _, found in self._journal.inside(step.id)]
+        steps = [*inside, step] if whole else inside
+        self._early.update(each.outcome.seq for each in steps if each.outcome is not None)
+
+    def open(self) -> None:
+        """Let everything leave as it comes: what the run gives is of no interest any more."""
+        self._order = deque()
+        if self.loop is not None and not self._turning:
+            self.loop.call_soon_threadsafe(self._go_on)
+
+    def _go_on(self) -> None:
+        if not self._turning and self.loop is not None:
+            self._turning = True
+            self._turn(self.loop, 0)
 
     def idle(self) -> bool:
         """Whether nothing waits for its turn."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ReplayMode = Literal["recorded", "verify", "lenient"]
 _MODES = ("recorded", "verify", "lenient")
-_OUTCOMES = {KIND_NUMBER[kind] for kind in (Kind.STEP, Kind.ANSWER, Kind.SAVE, Kind.CHECKPOINT)}
+_OUTCOMES = {KIND_NUMBER[kind] for kind in (Kind.STEP, Kind.ANSWER)}
 
 
 class Replays(Protocol):
