@@ -14,6 +14,7 @@ import pytest
 import everstep
 from everstep import END, AsyncRunner, Event, Graph, Runner, Status, Trail, gate, interrupt, node, step
 from everstep.errors import OwnedError, RunCancelledError
+from everstep.run.lanes import here
 from everstep.testing import always_replay
 from tests.integration.graphing import both, nodes_of, statuses, told
 from tests.integration.running import Calls
@@ -172,6 +173,31 @@ def test_a_cancelled_run_finishes_the_nodes_at_work_and_begins_no_other(trail: T
     assert trail.run("r").status is Status.CANCELLED
     assert sorted(calls.taken()) == ["beside", "stop"]
     assert {name for name, *_ in statuses(trail, "r")} == {"beside", "stop"}
+
+
+@either
+def test_a_run_that_is_stopped_between_supersteps_goes_on_there(trail: Trail, on_a_loop: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    def ask_to_stop(x: int) -> str:
+        if not calls:
+            trail.stop("r")
+            for _ in range(1000):
+                if heard():
+                    break
+                gone.wait(0.01)
+        return str(calls("first"))
+
+    def heard() -> bool:
+        lane = here()
+        return lane is not None and lane.run.asked_to_stop
+
+    gone = threading.Event()
+    graph = Graph([node(output="f")(ask_to_stop), named("two", "f"), named("three", "v_two")], name="g")
+    result = both(trail, graph, {"x": 1}, id="r", on_a_loop=on_a_loop)
+    assert (result.status, result.stopped, result.values) == (Status.STOPPED, True, {"f": "first"})
+    assert trail.run("r").status is Status.STOPPED
+    assert both(trail, graph, id="r", on_a_loop=on_a_loop).completed
+    assert calls == ["first", "two", "three"]
+    assert [superstep for _, superstep, _ in statuses(trail, "r")] == [0, 1, 2]
 
 
 # Durability.
