@@ -64,6 +64,16 @@ class Current:
         """The state as this code may know it; what is set becomes part of it."""
         return State(self._lane)
 
+    def usage(self, **used: Any) -> None:
+        """Note what this attempt at the step used: a model's name, tokens, cost. It is recorded with the outcome.
+
+        Said again, later words win. Raises JournalError in the workflow's own code, which has no outcome of its own.
+        """
+        scope = self._lane.scope
+        if scope.place is None:
+            raise JournalError("there is no step here that could have used something: call usage() in a step.")
+        scope.usage = {**(scope.usage or {}), **decode(encode(used))}  # as it is now, not as it may become
+
     def checkpoint(
         self, name: str, kind: CheckpointKind | str = CheckpointKind.MANUAL, metadata: Mapping[str, Any] | None = None
     ) -> None:

@@ -240,7 +240,7 @@ def failed(
         run.closing.close(scope)
     seq, waiter = run.put(
         ask, loop, whole=scope.id is None, kind=kind, status=Status.FAILED, error=error, duration_ms=duration,
-        output=chunks, child_run_id=scope.child,
+        output=chunks, child_run_id=scope.child, usage=scope.usage,
         attempt=scope.attempt, id=scope.id, flags=record.AWAITED if loop is not None else 0,
         **run.failed_row(error, inner),
     )  # fmt: skip

@@ -36,7 +36,7 @@ class Scope:
 
     __slots__ = (
         "ask", "at_work", "attempt", "child", "external", "id", "index", "lanes", "name", "ops", "over", "place",
-        "refused", "start", "waits",
+        "refused", "start", "usage", "waits",
     )  # fmt: skip
 
     def __init__(self, place: Lane | None, name: str, index: int, attempt: int) -> None:
@@ -55,6 +55,7 @@ class Scope:
         self.over = False  # it took too long, and was given up
         self.refused = False  # a step in it was: what its code makes of that is no outcome
         self.waits = False  # for time to pass, and does nothing else
+        self.usage: dict[str, Any] | None = None  # what it says that it used
 
     def is_over(self) -> bool:
         """Whether it, or a step around it, was given up."""

@@ -76,18 +76,21 @@ class Scribe:
         output: Any,
         duration_ms: float,
         extra: Mapping[str, Any] | None = None,  # what the row of a graph's node says beside
+        usage: Mapping[str, Any] | None = None,
     ) -> Append:
         """The row of a step that completed: what `row` would give, by a shorter way. Nearly every row is one."""
         self._ready()
         ops, output = self._guarded(ops, output)
         claim, duration = self.claim, int(duration_ms * 1000)
         seq, known = claim.seq + 1, place[0]
-        meta = [seq if known is None else known, *place[1:], attempt if attempt != 1 else None, flags or None, digest]
-        if extra is not None:
-            said = extra.get
+        meta: list[Any] = [
+            seq if known is None else known, *place[1:], attempt if attempt != 1 else None, flags or None, digest
+        ]  # fmt: skip
+        if extra is not None or usage is not None:
+            said = (extra or {}).get
             meta += [
-                said("superstep"), said("decision"), None, child, said("input_versions"), None, said("node_type"), None,
-                said("metadata"),
+                said("superstep"), said("decision"), usage, child, said("input_versions"), None, said("node_type"),
+                None, said("metadata"),
             ]  # fmt: skip
             if said("cached"):
                 meta[record.FLAGS] = flags | record.CACHED
