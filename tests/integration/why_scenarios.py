@@ -63,7 +63,7 @@ class World:
         return " ".join(f"{each[0].upper()}{each[1:]} near {self.word().title()}." for each in chosen)
 
 
-Program = tuple[Any, Any, Culprit | None]  # what is run, its inputs, who is at fault
+Program = tuple[Any, Any, Culprit]  # what is run, its inputs, who is at fault
 
 
 def bug(rng: Random, world: World) -> Callable[[Any], Any]:

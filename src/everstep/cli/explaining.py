@@ -6,6 +6,7 @@ import shlex
 
 import click
 
+from everstep.cli.app import configured
 from everstep.cli.output import Cell
 from everstep.cli.session import options, run_ids, session
 
@@ -27,5 +28,6 @@ def why(run: str) -> None:
     for line in found.lines(commands=False):
         style = next((style for word, style in _STYLES.items() if f" {word} it " in line), "")
         here.output.line(Cell(line, style))
-    for line in found.next:
-        here.output.talk(f"next: {here.command(*shlex.split(line)[1:])}")
+    for words in (shlex.split(line)[1:] for line in found.next):
+        app = ["--app", "MODULE"] if words[0] == "resume" and not configured() else []
+        here.output.talk(f"next: {here.command(*words, *app)}")

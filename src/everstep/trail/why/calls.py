@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from everstep.errors import ErasedError, EverstepError
 from everstep.model import Kind, Run, Status, StepError
 from everstep.trail.outline import Node, Outline, outline
+from everstep.trail.why.folding import Values
 from everstep.trail.why.values import Profile, profile
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Call:
         self.feeds = feeds  # of a node of a graph: who gave each value it took; None for the run's inputs
         self.place = 0  # among all calls of the story
         self.parent: Call | None = None
+        self._gave: Any = None  # of a node of a graph: the values it gave, whole where they are small
         self._given = given  # of a node of a graph: the values it took, as far as they are known
 
     @cached_property
@@ -53,6 +55,8 @@ class Call:
         row = self.node.record
         if self.chooses:
             return row.decision
+        if self._gave is not None:
+            return self._gave
         return _readable(lambda: row.output if row.output is not None else _set(row.values))
 
     @property
@@ -63,12 +67,6 @@ class Call:
         row = self.node.begun
         return _readable(lambda: row.inputs)
 
-    @property
-    def values(self) -> dict[str, Any]:
-        """What it set in the state."""
-        row = self.node.record
-        return _readable(lambda: row.values) or {}
-
     @cached_property
     def new(self) -> set[str]:
         """The words that it brought into the run: given, and not taken."""
@@ -78,6 +76,10 @@ class Call:
     def error(self) -> StepError | None:
         """What it failed with."""
         return self.node.error
+
+    def give(self, values: dict[str, Any]) -> None:
+        """Set what a node of a graph gave: the record may hold only what changed in it."""
+        self._gave = next(iter(values.values())) if len(values) == 1 else values or None
 
     def take(self, given: dict[str, Any]) -> None:
         """Set what it was given, where the whole of it was read."""
@@ -117,6 +119,11 @@ class Story:
         start = self.tree.start
         return None if start is None else _readable(lambda: start.inputs)
 
+    @property
+    def is_of_a_workflow(self) -> bool:
+        """Whether a runner began it, which notes the code; what was recorded by hand goes on by hand."""
+        return self.tree.start is not None and "code" in self.tree.start.metadata
+
     def call(self, node: Node) -> Call | None:
         """The call of a node of the outline."""
         return self.by_node.get(id(node))
@@ -130,21 +137,22 @@ def read(trail: Trail, run_id: str) -> Story:
     nodes = [node for _, node in tree.walk() if not node.superseded]
     story.marks = [node for node in nodes if node.kind in {Kind.CHECKPOINT, Kind.SAVE}]
     steps = sorted((node for node in nodes if node.kind in _CALLS), key=lambda node: node.seq)
-    graph = _Values(story.inputs)
+    graph = _Graph(story.inputs)
     for node in steps:
         story.calls.append(graph.call(node))
         story.by_node[id(node)] = story.calls[-1]
+    graph.done()
     for place, call in enumerate(story.calls):
         call.place = place
         call.parent = None if call.node.parent is None else story.call(call.node.parent)
     return story
 
 
-class _Values:
+class _Graph:
     """Which call gave the values of a graph, superstep by superstep. Nothing is known of them in other runs."""
 
     def __init__(self, inputs: Any) -> None:
-        self._values: dict[str, Any] = dict(inputs) if isinstance(inputs, dict) else {}
+        self._values = Values(dict(inputs) if isinstance(inputs, dict) else {})
         self._from: dict[str, Call] = {}
         self._next: list[Call] = []
         self._superstep = -1
@@ -156,11 +164,14 @@ class _Values:
             return Call(node, {}, None)
         if row.superstep > self._superstep:
             self._step(row.superstep)
-        given = {name: self._values[name] for name in versions if name in self._values}
-        made = Call(node, {name: self._from.get(name) for name in versions}, given)
+        made = Call(node, {name: self._from.get(name) for name in versions}, self._values.given(versions))
         if made.completed:
             self._next.append(made)
         return made
+
+    def done(self) -> None:
+        """There is no further superstep."""
+        self._step(self._superstep)
 
     def _step(self, superstep: int) -> None:
         """What the superstep before gave can be taken from now on."""
@@ -168,8 +179,10 @@ class _Values:
             if call.chooses:
                 self._from[f"_{call.name}"] = call
                 continue
-            for name, value in call.values.items():
-                self._from[name], self._values[name] = call, value
+            row = call.node.record
+            new = self._values.take(_readable(lambda row=row: row.ops) or [])  # type: ignore[misc] # mypy knows no lambda with a default
+            self._from.update(dict.fromkeys(new, call))
+            call.give(new)
         self._next, self._superstep = [], superstep
 
 

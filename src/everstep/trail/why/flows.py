@@ -12,7 +12,7 @@ from everstep.model import Status
 from everstep.trail.why.calls import Call
 from everstep.trail.why.oddities import FEW, Group, Oddity, others, shown, sure
 from everstep.trail.why.tracing import Trace
-from everstep.trail.why.values import Profile, key_of, profile, words_of
+from everstep.trail.why.values import Profile, key_of, lists_of, profile, words_of
 
 _ITEMS = 200  # of a list that are compared one by one
 _TELLING = 8  # characters of an item, as Python writes it, that come twice by chance only
@@ -80,9 +80,9 @@ def lost(group: Group) -> Iterator[Oddity]:
     """A step that gave a list with less in it than it took, where others of its name gave all."""
     kept, short = 0, list[tuple[Call, list[Any], int]]()
     for call, given in group.own():
-        if not given.lists or not call.takes.lists:
+        if not lists_of(given) or not lists_of(call.takes):
             continue
-        taken = max(call.takes.lists.values(), key=len)
+        taken = max(lists_of(call.takes), key=len)
         gone = _gone(taken[:_ITEMS], given.value)
         if gone is None:
             continue
@@ -181,7 +181,7 @@ def _same_item(calls: list[tuple[Call, Profile]]) -> Iterator[Oddity]:
     again: dict[Call, tuple[Call, Any]] = {}
     total = repeats = 0
     for call, given in calls:
-        for items in given.lists.values():
+        for items in lists_of(given):
             for item in items[:_ITEMS]:
                 if not isinstance(item, dict | str) or len(key_of(item)) < _TELLING:
                     continue

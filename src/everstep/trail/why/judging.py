@@ -318,11 +318,12 @@ def _next(trace: Trace, failure: Failure | None, suspects: list[tuple[Call, Susp
     good = _last_good(trace, suspects[0][0]) if suspects and failure is not None else None
     if good is not None:
         yield _command("state", good.id)
-        if failure is not None:
-            yield _command("diff", good.id, f"{good.run_id}@{max(good.seq, suspects[0][1].seq)}")
+        yield _command("diff", good.id, suspects[0][1].id)
     if run.status is Status.PAUSED:
         yield _command("answer", run.id, "VALUE")
-    elif run.status is not Status.COMPLETED:
+    elif run.status is not Status.COMPLETED and trace.story.is_of_a_workflow:
+        if good is not None and good.run_id == run.id:
+            yield _command("fork", run.id, "--at", good.seq)
         yield _command("resume", run.id)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import log10
 from statistics import median
@@ -54,11 +54,10 @@ def _always(group: Group, alike: list[Profile]) -> dict[str, set[str]]:
     counts: Counter[str] = Counter(path for profile in alike for path in list(profile.kinds)[:_PATHS])
     found: dict[str, set[str]] = {}
     for path, count in counts.items():
-        having = [profile.kinds[path] for profile in alike if path in profile.kinds]
         # What stands below a list or an optional part is there as often as that is.
         there = sum(path in profile.kinds or lacking(profile, path) for profile in alike)
         if count >= max(3, there - group.few_enough):
-            kinds = Counter(kind for each in having for kind in each)
+            kinds = Counter(kind for profile in alike for kind in profile.kinds_at(path))
             found[path] = {kind for kind, times in kinds.items() if times > max(1, group.few_enough)}
     return found
 
@@ -72,8 +71,7 @@ def _other_parts(
         text = f"{group.verb} no {place(gone[0])}, which {others(count - 1)} have: {shown(profile.value)}"
         yield Oddity(call, "lost", 0.92 * sure(count - 1), text, keys=keys)
     for path, usual in always.items():
-        here: frozenset[str] = profile.kinds.get(path, frozenset())
-        odd = here - usual
+        odd = set(profile.kinds_at(path)) - usual
         if path and odd and usual:
             kind = min(odd)
             weight, topic = 0.8 if kind == "none" else 0.95, _topic(kind)
@@ -95,7 +93,7 @@ def odd_emptiness(group: Group) -> Iterator[Oddity]:
         if profile.empty and profile.value is not None:
             text = f"{group.verb} an empty {profile.kind} where {others(len(full))} have something in it"
             yield Oddity(call, "empty", 0.75 * sure(len(full)), text, kinds={profile.kind})
-    paths = {path for sample in full for path in sample.profile.sizes if path}
+    paths = dict.fromkeys(path for sample in full for path in sample.profile.sizes if path)
     for path in paths:
         sized = [sample for sample in group.samples if path in sample.profile.sizes]
         filled = [sample for sample in sized if sample.profile.sizes[path]]
@@ -117,7 +115,7 @@ def word(kind: str) -> str:
 
 def odd_numbers(group: Group) -> Iterator[Oddity]:
     """A number of another scale, or of another sign, than the others at its place."""
-    paths = {path for sample in group.samples for path in sample.profile.numbers}
+    paths = dict.fromkeys(path for sample in group.samples for path in sample.profile.numbers)
     for path in paths:
         values = [
             (sample.call, sample.profile.numbers[path]) for sample in group.samples if path in sample.profile.numbers
@@ -131,14 +129,14 @@ def odd_numbers(group: Group) -> Iterator[Oddity]:
             yield from _inside(path, values[0])
 
 
-def _inside(path: str, one: tuple[Call | None, list[float]]) -> Iterator[Oddity]:
+def _inside(path: str, one: tuple[Call | None, tuple[float, ...]]) -> Iterator[Oddity]:
     """Of one list alone: an item of another scale than the rest."""
     call, numbers = one
     if call is not None and len(numbers) >= 5 and not _is_counting(numbers):
-        yield from _other_scale(path, [(call, [number]) for number in numbers])
+        yield from _other_scale(path, [(call, (number,)) for number in numbers])
 
 
-def _other_scale(path: str, values: list[tuple[Call | None, list[float]]]) -> Iterator[Oddity]:
+def _other_scale(path: str, values: list[tuple[Call | None, tuple[float, ...]]]) -> Iterator[Oddity]:
     scales = [[log10(abs(number)) for number in numbers if number] for _, numbers in values]
     middles = [median(scale) for scale in scales if scale]
     if len(middles) < 4:
@@ -168,7 +166,7 @@ def _neighbour(ordered: list[float], number: float) -> float:
     return min((abs(each - number) for each in near), default=0.0)
 
 
-def _other_sign(path: str, values: list[tuple[Call | None, list[float]]]) -> Iterator[Oddity]:
+def _other_sign(path: str, values: list[tuple[Call | None, tuple[float, ...]]]) -> Iterator[Oddity]:
     below = [(call, numbers) for call, numbers in values if min(numbers) < 0]
     above = [numbers for _, numbers in values if min(numbers) > 0]
     for call, numbers in below if len(below) == 1 and len(above) == len(values) - 1 else ():
@@ -178,7 +176,7 @@ def _other_sign(path: str, values: list[tuple[Call | None, list[float]]]) -> Ite
         yield Oddity(call, "scale", 0.6 * sure(len(values) - 1), text, keys={last_of(path)})
 
 
-def _is_counting(numbers: list[float]) -> bool:
+def _is_counting(numbers: Sequence[float]) -> bool:
     """Whether numbers go up, or down, all the way: a counter, a time, a balance."""
     pairs = list(pairwise(numbers))
     return all(a <= b for a, b in pairs) or all(a >= b for a, b in pairs)

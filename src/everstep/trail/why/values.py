@@ -6,11 +6,10 @@ Nothing here looks at more of a value than a person would: long lists by their e
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
-from functools import cache
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -35,18 +34,22 @@ class Profile:
     """One value, looked at. A path names the place of a part; all items of a list share one, `[*]`."""
 
     value: Any
-    kinds: dict[str, frozenset[str]] = field(default_factory=dict)
-    numbers: dict[str, list[float]] = field(default_factory=dict)
+    # Text and tuples rather than sets and lists: a hundred thousand of those keep the garbage collector busy.
+    kinds: dict[str, str] = field(default_factory=dict)  # several at one path with a bar between them
+    numbers: dict[str, tuple[float, ...]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)  # the first at each path
     sizes: dict[str, int] = field(default_factory=dict)  # of lists
     words: set[str] = field(default_factory=set)  # distinctive pieces, to find it again
-    lists: dict[str, list[Any]] = field(default_factory=dict)
+    whole: set[str] = field(default_factory=set)  # texts that are all of a part, and not too long
 
     @property
     def kind(self) -> str:
         """What the value is as a whole."""
-        [kind] = self.kinds[""]
-        return kind
+        return self.kinds[""]
+
+    def kinds_at(self, path: str) -> list[str]:
+        """The kinds at a path, none if it is not there."""
+        return self.kinds[path].split("|") if path in self.kinds else []
 
     @property
     def empty(self) -> bool:
@@ -54,44 +57,64 @@ class Profile:
         return self.value is None or (isinstance(self.value, str | list | tuple | dict | set) and not self.value)
 
 
+def lists_of(one: Profile) -> list[list[Any]]:
+    """The lists that a value is, or has as a part."""
+    if not one.sizes:
+        return []
+    parts = one.value.values() if isinstance(one.value, dict) else [one.value]
+    return [part for part in parts if isinstance(part, list)]
+
+
 def profile(value: Any) -> Profile:
     """Look at a value."""
     found = Profile(value)
+    kinds = found.kinds
     waiting: list[tuple[str, Any]] = [("", value)]
     left = _LEAVES
     while waiting and left:
         left -= 1
         path, part = waiting.pop()
         kind = kind_of(part)
-        known = found.kinds.get(path)
-        if known is None:
-            found.kinds[path] = _alone(kind)
-        elif kind not in known:
-            found.kinds[path] = known | {kind}
+        known = kinds.get(path)
+        kinds[path] = kind if known is None or known == kind else _both(known, kind)
         if kind == "text":
-            found.texts.setdefault(path, part)
-            found.words.update(words_of(part))
+            _see_text(found, path, part)
         elif kind == "number":
-            found.numbers.setdefault(path, []).append(float(part))
+            found.numbers[path] = (*found.numbers.get(path, ()), float(part))
             if abs(part) >= 10 or part != int(part):
                 found.words.add(number_text(part))
         elif kind == "list":
-            found.sizes.setdefault(path, len(part))
-            found.lists.setdefault(path, list(part))
-            ends = part if len(part) <= 2 * _ENDS else [*list(part)[:_ENDS], *list(part)[-_ENDS:]]
-            waiting += [(f"{path}[*]", item) for item in reversed(list(ends))]
+            waiting += _see_list(found, path, list(part))
         elif isinstance(part, dict | Generic):
-            parts = part.items() if isinstance(part, dict) else part.fields.items()
-            waiting += [(path + label(key), item) for key, item in reversed(list(parts)[:_LEAVES])]
+            parts = part if isinstance(part, dict) else part.fields
+            waiting += [(below(path, key), parts[key]) for key in list(parts)[_LEAVES::-1]]
         elif isinstance(part, _STAMPED):
             found.words.add(str(part))
     return found
 
 
-@cache
-def _alone(kind: str) -> frozenset[str]:
-    """One object for all: a set for each part of each value would be a million of them."""
-    return frozenset({kind})
+def _see_text(found: Profile, path: str, text: str) -> None:
+    found.texts.setdefault(path, text)
+    found.words |= words_of(text)
+    if 4 <= len(text) <= 80:
+        found.whole.add(text)
+
+
+def _see_list(found: Profile, path: str, items: list[Any]) -> list[tuple[str, Any]]:
+    found.sizes.setdefault(path, len(items))
+    ends = items if len(items) <= 2 * _ENDS else [*items[:_ENDS], *items[-_ENDS:]]
+    inner = f"{path}[*]"
+    return [(inner, item) for item in reversed(ends)]
+
+
+@lru_cache(maxsize=4_096)
+def below(path: str, key: Any) -> str:
+    """The path of a part. Steps of one name give values of one form: it is asked for again and again."""
+    return path + label(key)
+
+
+def _both(known: str, kind: str) -> str:
+    return known if kind in known.split("|") else f"{known}|{kind}"
 
 
 def kind_of(value: Any) -> str:
@@ -116,14 +139,14 @@ def number_text(number: float | Decimal) -> str:
     return str(int(number)) if number == int(number) else str(number)
 
 
-def words_of(text: str) -> Iterator[str]:
+@lru_cache(maxsize=4_096)
+def words_of(text: str) -> frozenset[str]:
     """The pieces of a text by which it is known elsewhere: the whole of a short one, and its longer words."""
-    if 3 <= len(text) <= 80:
-        yield text
     seen = text if len(text) <= 2 * _TEXT else f"{text[:_TEXT]} {text[-_TEXT:]}"
     words = [word.rstrip("./:-+") for word in _WORD.findall(seen)]
     ends = words if len(words) <= 2 * _WORDS else [*words[:_WORDS], *words[-_WORDS:]]
-    yield from (word for word in ends if len(word) >= 5 or any(sign.isdigit() for sign in word))
+    found = {word for word in ends if len(word) >= 5 or any(map(str.isdigit, word))}
+    return frozenset(found | {text} if 3 <= len(text) <= 80 else found)
 
 
 def key_of(value: Any) -> str:
@@ -134,4 +157,4 @@ def key_of(value: Any) -> str:
 def lacking(one: Profile, path: str) -> bool:
     """Whether a value has the place above a path, and not the path itself."""
     above = _LAST.sub("", path)
-    return path not in one.kinds and above in one.kinds and one.kinds[above] != _alone("none")
+    return path not in one.kinds and above in one.kinds and one.kinds[above] != "none"
