@@ -167,6 +167,21 @@ def reads(directory: Path, steps: int) -> dict[str, float]:
     return figures
 
 
+def comparison(directory: Path, steps: int) -> float:
+    """Seconds that it takes to compare two runs of W1, one of which has a step more and a step changed."""
+    with everstep.open(directory / "trail.db") as trail:
+        for name in ("a", "b"):
+            run = trail.record(name, workflow="w1")
+            for step, change in enumerate(workloads.w1(steps)):
+                detail = _detail(step, change) | {"index": None}
+                if name == "b" and step == steps // 2:
+                    run.step("look", output="once more")
+                    detail["set"] = {"scratchpad": {"changed": True}}
+                run.step("agent", **detail)
+            run.finish()
+        return _median(lambda: trail.compare("a", "b"), 3)
+
+
 def _median(ask: Callable[[], object], repeats: int = 7) -> float:
     seconds = []
     ask()

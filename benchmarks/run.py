@@ -234,6 +234,12 @@ def around_runs(where: Path, repeats: int) -> list[Figure]:
         Figure("a step without a store", [runners.without_store(10_000) for _ in range(repeats)], 10.0, unit=" us"),
         Figure("a node without a store", [graphs.without_store(1_000) for _ in range(repeats)], 30.0, unit=" us"),
         Figure("the log of an empty node", [graphs.log_cost(20_000) for _ in range(repeats)], 5.0, unit=" us"),
+        Figure(
+            "compare two runs of 10,000 steps",
+            [_in_folder(where, lambda folder: ours.comparison(folder, 10_000))],
+            1.0,
+            unit=" s",
+        ),
         Figure("import everstep, over a bare interpreter", [runners.import_milliseconds()], 60.0, unit=" ms"),
         Figure("everstep runs", [_in_folder(where, runners.runs_command)], 200.0, unit=" ms"),
     ]

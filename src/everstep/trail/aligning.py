@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
+from operator import attrgetter
 from typing import Protocol, TypeVar
 
 Key = Hashable
@@ -55,13 +56,17 @@ def align(a: Sequence[T], b: Sequence[T]) -> list[Pair]:
 class _Alignment:
     def __init__(self, a: Sequence[T], b: Sequence[T]) -> None:
         self._items = a, b
-        self._keys = [
-            ([item.content for item in a], [item.content for item in b]),
-            ([item.asked for item in a], [item.asked for item in b]),
-            ([item.name for item in a], [item.name for item in b]),
-        ]
+        self._keys: dict[int, tuple[list[Key | None], list[Key | None]]] = {}
         self._found: list[Pair] = []
         self._cells = _CELLS
+
+    def _by(self, level: int) -> tuple[list[Key | None], list[Key | None]]:
+        """What the items of both sides are compared by: most are paired by the first of it."""
+        if level not in self._keys:
+            sign = attrgetter(("content", "asked", "name")[level])
+            left, right = (list(map(sign, side)) for side in self._items)
+            self._keys[level] = left, right
+        return self._keys[level]
 
     def pairs(self) -> list[Pair]:
         a, b = self._items
@@ -99,7 +104,7 @@ class _Alignment:
     def _same(self, gap: _Gap) -> int:
         """How many items are equal at the beginning of a gap."""
         first, last, begin, end, level = gap
-        left, right = self._keys[level]
+        left, right = self._by(level)
         most = min(last - first, end - begin)
         differ = (at for at in range(most) if left[first + at] is None or left[first + at] != right[begin + at])
         return next(differ, most)
@@ -107,7 +112,7 @@ class _Alignment:
     def _trimmed(self, gap: _Gap) -> _Gap:
         """The gap without what is equal at both of its ends."""
         first, last, begin, end, level = gap
-        left, right = self._keys[level]
+        left, right = self._by(level)
         same = self._same(gap)
         self._found += zip(range(first, first + same), range(begin, begin + same), strict=True)
         first, begin = first + same, begin + same
@@ -119,7 +124,7 @@ class _Alignment:
     def _anchors(self, gap: _Gap) -> list[Pair]:
         """What stands once on both sides of a gap, as much of it as is in one order."""
         first, last, begin, end, level = gap
-        left, right = self._keys[level][0][first:last], self._keys[level][1][begin:end]
+        left, right = self._by(level)[0][first:last], self._by(level)[1][begin:end]
         once, other = Counter(left), Counter(right)
         place = {key: at for at, key in enumerate(right, begin) if other[key] == 1}
         pairs = [
@@ -132,7 +137,7 @@ class _Alignment:
     def _common(self, gap: _Gap) -> list[Pair]:
         """The pairs of one key in a long gap, by the shortest way from one side to the other."""
         first, last, begin, end, level = gap
-        left, right = self._keys[level][0][first:last], self._keys[level][1][begin:end]
+        left, right = self._by(level)[0][first:last], self._by(level)[1][begin:end]
         if set(left).isdisjoint(right):
             return []
         pairs = [(first + at, begin + to) for at, to in _shortest(left, right)]

@@ -11,10 +11,11 @@ from typing import NamedTuple, TypeVar
 from everstep.codec import chain, frame
 from everstep.codec.chain import Entry
 from everstep.codec.record import StepRecord
+from everstep.codec.values import encode
 from everstep.model import Kind, Run
 from everstep.store.base import Store
 from everstep.trail.aligning import Item, align
-from everstep.trail.differing import content
+from everstep.trail.differing import heavy, said
 from everstep.trail.outline import Node, outline
 from everstep.trail.reading import Reader
 
@@ -39,20 +40,32 @@ class Numbers:
 class Mark:
     """A step, with what is needed to find its counterpart."""
 
-    __slots__ = ("_bodies", "_words", "asked", "content", "inside", "name", "node", "own", "place")
+    __slots__ = ("_bodies", "_words", "content", "inside", "light", "name", "node", "own")
 
-    def __init__(self, node: Node, own: int, content: int, inside: list[Strand], bodies: list[bytes]) -> None:
+    def __init__(
+        self, node: Node, light: int, own: int, content: int, inside: list[Strand], bodies: list[bytes]
+    ) -> None:
         self.node = node
-        self.own = own  # the number of all that the step itself is
-        self.content = content  # and with what ran in it
+        self.light = light  # the number of what its rows say without their payloads
+        self.own = own  # of all that the step itself is
+        self.content = content  # and of that with what ran in it
         self.inside = inside
-        self.name = node.kind, node.name
-        digest, versions = node.record.input_digest, node.record.input_versions
-        of_graph = versions is not None  # then the digest is one of the versions
-        self.asked = None if digest is None or of_graph else (self.name, digest)
-        self.place = (self.name, digest) if of_graph else None
+        self.name: Hashable = node.name if node.kind is Kind.STEP else (node.kind, node.name)
         self._bodies = bodies
         self._words: frozenset[bytes] | None = None
+
+    @property
+    def asked(self) -> Hashable | None:
+        """Its name and the digest of its inputs; of a graph's node that tells the versions, and not of what."""
+        row = self.node.record
+        digest = row.input_digest
+        return None if digest is None or row.input_versions is not None else (self.name, digest)
+
+    @property
+    def place(self) -> Hashable | None:
+        """Of a graph's node, its name and the versions of what it takes."""
+        row = self.node.record
+        return None if row.input_versions is None else (self.name, row.input_digest)
 
     @property
     def words(self) -> frozenset[bytes]:
@@ -66,8 +79,8 @@ class Mark:
     @property
     def superstep(self) -> int | None:
         """The round of a graph that it belongs to."""
-        found = self.node.record.superstep
-        return self.node.begun.superstep if found is None else found
+        node, found = self.node, self.node.record.superstep
+        return node.begun.superstep if found is None and node.begun is not node.record else found
 
     def walk(self, depth: int) -> Iterator[tuple[int, Mark]]:
         """The step and all that ran in it, with their depths: for equal steps in the same order."""
@@ -164,15 +177,21 @@ class Branches:
 
     def _mark(self, node: Node, inside: list[Strand]) -> Mark:
         """A step as it is compared. One that both have by lineage is equal without looking."""
-        bodies: list[bytes] = []
-        if node.begun.seq <= self._shared and node.record.seq <= self._shared:
-            own = self._numbers.of(node.record.hash)
+        numbers, bodies, row = self._numbers, list[bytes](), node.record
+        if node.begun.seq <= self._shared and row.seq <= self._shared:
+            light = own = numbers.of(row.hash)
         else:
-            rows = [node.record] if node.begun is node.record else [node.begun, node.record]
-            bodies = [self._row(row.seq).data[chain.KEY_SIZE :] for row in rows if not row.erased]
-            own = self._numbers.of(content(node, bodies))
-        whole = self._numbers.of((own, *(strand.content for strand in inside))) if inside else own
-        return Mark(node, own, whole, inside, bodies)
+            light = numbers.of(said(node))
+            bodies = [
+                self._row(each.seq).data[chain.KEY_SIZE :]
+                for each in ([row] if node.begun is row else [node.begun, row])
+                if not each.erased
+            ]
+            # A stored error has a traceback: where it was, which is no difference. An erased row is equal to itself.
+            plain = node.error is None and bodies and (len(bodies) == 2 or node.begun is row)
+            own = numbers.of((light, *bodies) if plain else (light, encode(heavy(node))))
+        whole = numbers.of((own, *(strand.content for strand in inside))) if inside else own
+        return Mark(node, light, own, whole, inside, bodies)
 
     def ends(self, kind: Kind) -> Mark | None:
         """The start or the end of the run."""
@@ -211,8 +230,9 @@ def _aligned(a: list[Strand], b: list[Strand]) -> Iterator[Twin]:
     while waiting:
         depth, one, other, _ = twin = waiting.pop()
         yield twin
-        inside = _children(one.inside if one is not None else [], other.inside if other is not None else [])
-        waiting += [Twin(depth + 1, *pair) for pair in reversed(inside)]
+        left, right = (mark.inside if mark is not None else [] for mark in (one, other))
+        if left or right:
+            waiting += [Twin(depth + 1, *pair) for pair in reversed(_children(left, right))]
 
 
 _Pair = tuple[Mark | None, Mark | None]

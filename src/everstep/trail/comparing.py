@@ -12,7 +12,7 @@ from everstep.errors import ErasedError
 from everstep.model import Kind, Run, Status, Word
 from everstep.trail.branching import Branches, Mark, Twin, side_by_side
 from everstep.trail.compare import Change, changes
-from everstep.trail.differing import Difference, cost_of, differences, tokens_of, usage_of
+from everstep.trail.differing import Difference, cost_of, differences, tokens_of
 from everstep.trail.wording import shown
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _pairs(twins: list[Twin]) -> Iterator[StepPair]:
             shift.broken()
             yield StepPair(verdict, node.name, node.kind, twin.depth, _row(a), _row(b))
             continue
-        found = () if a.own == b.own else differences(a.node, b.node)
+        found = () if a.own == b.own else differences(a.node, b.node, alike=a.light == b.light)
         moved = shift.of(a, b)
         if moved is not None and not twin.moved:
             found = (*found, moved)
@@ -280,7 +280,7 @@ def _notes(a: Branches, b: Branches) -> Iterator[str]:
 def _side(side: Branches) -> Side:
     run: Run = side.run
     nodes = [node for _, node in side.tree.walk()]
-    used = [usage_of(node.record) for node in nodes if node.record.usage]
+    used = [usage for usage in (node.record.usage for node in nodes) if usage]
     costs = [cost for cost in map(cost_of, used) if cost is not None]
     at_head = side.at == run.head
     spent = run.duration_ms if at_head else (side.newest - run.created_at) / timedelta(milliseconds=1)

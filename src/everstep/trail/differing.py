@@ -71,8 +71,9 @@ def heavy(node: Node) -> dict[str, Any]:
     """What its payloads say. What was erased is not known, and said to be so."""
     row, begun = node.record, node.begun
     try:
-        inputs = begun.inputs if row.inputs is None else row.inputs
-        error = node.error
+        inputs, error = begun.inputs if row.inputs is None else row.inputs, node.error
+        if inputs is None and row.input_digest is not None and row.input_versions is None:
+            inputs = f"(known by {row.input_digest.hex()})"
         return {
             "inputs": inputs, "output": row.output, "state": _operations(row),
             "error": None if error is None else str(error),
@@ -82,32 +83,26 @@ def heavy(node: Node) -> dict[str, Any]:
         return {"erased": row.hash}
 
 
-def content(node: Node, bodies: list[bytes]) -> tuple[Hashable, ...]:
-    """All that a step is, from the payloads of its rows as they are stored: its first, and its outcome.
-
-    Steps of one content are equal. Equal ones may have others: the same values can be stored in several ways.
-    """
-    row = node.record
-    about = _rare(row)
-    if node.error is not None or row.erased or node.begun.erased:
-        about |= heavy(node)  # a stored error has a traceback: where it was, which is no difference
-        bodies = []
-    digest = row.input_digest if row.input_versions is None else None  # else it tells which versions, and not of what
+def said(node: Node) -> tuple[Hashable, ...]:
+    """What a step's rows say without their payloads, as something to look up."""
+    row, about = node.record, _rare(node.record)
     # Which words these are, and not the words: looking one up by its hash takes as long as all of the rest.
     words = id(node.kind), id(node.status)
-    said = encode(about) if about else b""
-    return (*words, node.name, node.superseded, node.attempts, row.partial, digest, said, *bodies)
+    digest = row.input_digest if "takes" not in about else None  # else it tells which versions, and not of what
+    told = encode(about) if about else b""
+    return (*words, node.name, node.superseded, node.attempts, row.partial, digest, told)
 
 
-def differences(a: Node, b: Node) -> tuple[Difference, ...]:
-    """How two steps differ, as seen from `a`."""
-    one, other = light(a) | heavy(a), light(b) | heavy(b)
-    if a.status is not b.status:  # one did not get as far as to change the state
-        one["state"] = other["state"] = None
+def differences(a: Node, b: Node, *, alike: bool = False) -> tuple[Difference, ...]:
+    """How two steps differ, as seen from `a`. If they are alike, only in their payloads."""
+    one, other = heavy(a), heavy(b)
+    if not alike:
+        one, other = light(a) | one, light(b) | other
+        if a.status is not b.status:  # one did not get as far as to change the state
+            one["state"] = other["state"] = None
     found: list[Difference] = []
-    for part in one | other:
-        old, new = one.get(part), other.get(part)
-        differ = changes(old, new)
+    for part in one if one.keys() == other.keys() else one | other:
+        differ = changes(one.get(part), other.get(part))
         if differ:
             found.append(Difference(part, tuple(differ)))
     return tuple(found)
