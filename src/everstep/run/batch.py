@@ -21,13 +21,13 @@ from everstep.run.arguments import Inputs
 from everstep.run.bar import Bar
 from everstep.run.execution import Execution
 from everstep.run.items import Items, Mode
-from everstep.run.life import MAP, Life
+from everstep.run.life import Life
 from everstep.run.log import RunLog
 from everstep.run.mapped import MapResult
 from everstep.run.pen import Waiter
 from everstep.run.result import RunResult
 from everstep.run.through import AS_CHILD, ErrorHandling
-from everstep.run.workflows import Workflow
+from everstep.run.workflows import MAP, Workflow
 from everstep.trail.beginning import in_order
 from everstep.trail.trail import Trail
 

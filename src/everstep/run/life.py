@@ -17,7 +17,6 @@ from everstep.errors import (
     DivergenceError,
     EverstepError,
     JournalError,
-    MapDiffersError,
     PrunedError,
     RunCancelledError,
     RunExistsError,
@@ -53,7 +52,6 @@ from everstep.trail.trail import open as open_trail
 if TYPE_CHECKING:
     from everstep.run.workflows import Workflow
 
-MAP = "map"  # in what is said of a run: it is one over many items
 _TRIES = 4  # at a run that others begin and finish at the same time
 _NAMED = "named"  # in what is said of a run: inputs that something stands for
 
@@ -124,7 +122,7 @@ class Life:
         if known is not None:
             self._check_workflow(known)
             if known.base == 0:
-                self._check_kind(known.id, trail.store.entries(known.id, 0, 0)[0])
+                self.workflow.check_kind(known.id, about_run(trail.store.entries(known.id, 0, 0)[0]))
             if STATUSES[known.status] is Status.COMPLETED:
                 check_inputs(trail.store, trail.gate, known, inputs)
                 return self._restored(trail, known)
@@ -152,10 +150,6 @@ class Life:
     def _check_workflow(self, row: RunRow) -> None:
         if row.workflow != self.workflow.name:
             raise WorkflowDiffersError(row.id, row.workflow, self.workflow.name)
-
-    def _check_kind(self, run_id: str, start: chain.Entry) -> None:
-        if bool(about_run(start).get(MAP)) is not self.workflow.is_map:
-            raise MapDiffersError(run_id, is_map=not self.workflow.is_map)
 
     @staticmethod
     def _known(trail: Trail, run_id: str | None) -> RunRow | None:
@@ -189,7 +183,7 @@ class Life:
             journal = Journal(entries)
             self.resumed = True
             self.paused_at = row.seq if STATUSES[row.status] is Status.PAUSED else None
-            self._check_kind(run_id, entries[0])
+            self.workflow.check_kind(run_id, about_run(entries[0]))
             if row.forked_from is None:  # a fork may go on with another structure
                 self.workflow.check_structure(run_id, about_run(entries[0]))
             self._compare_code(run_id, entries[0])

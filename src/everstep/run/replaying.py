@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from everstep.errors import DivergenceError, JournalError, PrunedError
 from everstep.model import FINISHED, KIND_NUMBER, STATUSES, Kind, Run, Status
 from everstep.run import heart
+from everstep.run.flow import came_of_stopping
 from everstep.run.forked import read_forks
 from everstep.run.lanes import here
 from everstep.run.life import Life, about_run
@@ -54,7 +55,7 @@ class _Replay(Life):
         if row.base > 0:
             raise PrunedError(run_id, 0, row.base)
         self._entries = Reader(self.trail.store).entries(row, 0, row.seq)
-        self._check_kind(run_id, self._entries[0])
+        self.workflow.check_kind(run_id, about_run(self._entries[0]))
         self.run = Rehearsal(
             self.trail, run_id, self.workflow.name, self._entries, lenient=self.lenient, as_child=self.as_child,
             lease=self.lease,
@@ -88,6 +89,8 @@ class _Replay(Life):
         if run.interrupted is not None:
             raise run.interrupted
         self._value, self._error = value, error
+        if run.beyond is not None and error is not None and came_of_stopping(error):
+            run.diverged(run.beyond)
         if run.divergence is None and not run.came_to_the_end:
             try:
                 run.check_left(run.root.scope)

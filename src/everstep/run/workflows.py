@@ -9,6 +9,7 @@ from functools import partial, update_wrapper
 from hashlib import blake2b
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
+from everstep.errors import MapDiffersError
 from everstep.model import Run
 from everstep.run.arguments import Parameters
 from everstep.run.lanes import here
@@ -19,6 +20,7 @@ from everstep.trail.trail import Trail
 
 P = ParamSpec("P")
 R = TypeVar("R")
+MAP = "map"  # in what is said of a run: it is one over many items
 
 
 class Workflow(Generic[P, R]):
@@ -64,6 +66,11 @@ class Workflow(Generic[P, R]):
     def functions(self) -> list[Callable[..., Any]]:
         """The functions whose classes can be found when values are read."""
         return [self.function]
+
+    def check_kind(self, run_id: str, about: Mapping[str, Any]) -> None:
+        """Raise MapDiffersError if a run is one over many items and this is not, or the other way round."""
+        if bool(about.get(MAP)) is not self.is_map:
+            raise MapDiffersError(run_id, is_map=not self.is_map)
 
     def check_structure(self, run_id: str, about: Mapping[str, Any]) -> None:
         """Raise if a run was begun with something that this cannot go on with: the code of a function may change."""
