@@ -184,7 +184,7 @@ def test_the_values_of_a_graph_are_followed_by_who_gave_them(tmp_path: Path) -> 
         found = trail.why("r")
         culprit = [row.seq for row in trail.steps("r") if row.name == name][number]
     assert found.suspects[0].seq == culprit
-    assert "took reading of it" in found.suspects[0].link
+    assert "took reading from it" in found.suspects[0].link
     assert found.chain[0].name == "end"
     assert found.chain[-1].seq == culprit
 
@@ -292,7 +292,7 @@ def test_other_runs_of_the_workflow_are_compared_with_where_a_step_ran_once(tmp_
             runner.run(trip, 3, id="r")
         found = trail.why("r")
     assert found.suspects[0].name == "offer"
-    assert "price is text where it is a number in the 3 others" in found.suspects[0].evidence
+    assert "gave text as price where it is a number in the 3 others" in found.suspects[0].evidence
 
 
 def test_a_pruned_run_is_explained_from_what_is_left(tmp_path: Path) -> None:

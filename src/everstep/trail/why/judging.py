@@ -179,7 +179,9 @@ def _reaches(trace: Trace, found: Iterable[Call]) -> dict[Call, float]:
 
 
 def _score(trace: Trace, odd: Oddity, reach: float, clues: Clues) -> float:
-    return odd.strength * (_ODD + _REACHES * reach + _EXPLAINS * _match(trace, odd, clues))
+    # What lacks the very key that the error names is doubted half as much.
+    strength = 1 - (1 - odd.strength) / 2 if odd.keys & clues.keys else odd.strength
+    return strength * (_ODD + _REACHES * reach + _EXPLAINS * _match(trace, odd, clues))
 
 
 def _match(trace: Trace, odd: Oddity, clues: Clues) -> float:
@@ -231,8 +233,8 @@ def _what(taker: Call, giver: Call, word: str | None) -> str:
     if taker.feeds:
         name = next((name for name, each in taker.feeds.items() if each is giver), None)
         if name is not None:
-            return "its decision" if name.startswith("_") else f"{name} of it"
-    return f"{brief(word, 40)} of it" if word is not None else "what it gave"
+            return "its decision" if name.startswith("_") else f"{name} from it"
+    return f"{brief(word, 40)} from it" if word is not None else "what it gave"
 
 
 # The way, the place before it, and what to try.
@@ -254,7 +256,7 @@ def _chain(trace: Trace, first: list[tuple[Call, Suspect]]) -> Iterator[Link]:
         for step, reach in reversed(way):
             if reach.via is not None:
                 yield Link(
-                    step.run_id, step.seq, step.name, f"gave step {reach.via.seq} {_what(reach.via, step, reach.word)}"
+                    step.run_id, step.seq, step.name, f"step {reach.via.seq} took {_what(reach.via, step, reach.word)}"
                 )
             else:
                 yield Link(step.run_id, step.seq, step.name, _by_code(reach.strength))

@@ -72,7 +72,12 @@ def shown(value: Any) -> str:
 
 def place(path: str) -> str:
     """A path in a sentence."""
-    return path.removeprefix(".") or "its output"
+    return path.removeprefix(".")
+
+
+def named(path: str) -> str:
+    """As what something was given, in a sentence."""
+    return f" as {place(path)}" if path else ""
 
 
 def others(count: int) -> str:

@@ -10,7 +10,7 @@ from math import log10
 from statistics import median
 
 from everstep.trail.why.calls import Call
-from everstep.trail.why.oddities import FEW, Group, Oddity, last_of, others, place, shown, sure
+from everstep.trail.why.oddities import FEW, Group, Oddity, last_of, named, others, place, shown, sure
 from everstep.trail.why.values import Profile, lacking
 
 _WORDS = {
@@ -76,7 +76,8 @@ def _other_parts(
             kind = min(odd)
             weight, topic = 0.8 if kind == "none" else 0.95, _topic(kind)
             wanted = word(min(usual))
-            text = f"{place(path)} is {word(kind)} where it is {wanted} in {others(count - 1)}: {shown(profile.value)}"
+            said = f"{group.verb} {word(kind)}{named(path)} where it is {wanted} in {others(count - 1)}"
+            text = f"{said}: {shown(profile.value)}"
             yield Oddity(call, topic, weight * sure(count - 1), text, kinds={kind}, keys={last_of(path)})
 
 
@@ -101,7 +102,7 @@ def odd_emptiness(group: Group) -> Iterator[Oddity]:
             continue
         for sample in sized:
             if sample.call is not None and not sample.profile.sizes[path]:
-                text = f"{place(path)} is empty where {others(len(filled))} have something in it"
+                text = f"{group.verb} an empty {place(path)} where {others(len(filled))} have something in it"
                 yield Oddity(sample.call, "empty", 0.75 * sure(len(filled)), text, keys={last_of(path)})
 
 
@@ -154,7 +155,7 @@ def _other_scale(path: str, values: list[tuple[Call | None, tuple[float, ...]]])
             continue
         number = next(n for n in numbers if n and log10(abs(n)) == furthest)
         times = f"{10**distance:,.0f} times {'as much' if furthest > middle else 'less'}"
-        text = f"{place(path)} is {number:,.6g}, about {times} as {others(len(values) - 1)} ({10**middle:,.4g})"
+        text = f"gave {number:,.6g}{named(path)}, about {times} as {others(len(values) - 1)} ({10**middle:,.4g})"
         strength = min(0.95, 0.6 + 0.12 * distance) * sure(len(middles) - 1)
         yield Oddity(call, "scale", strength, text.replace("less as", "less than"), keys={last_of(path)})
 
@@ -172,7 +173,7 @@ def _other_sign(path: str, values: list[tuple[Call | None, tuple[float, ...]]]) 
     for call, numbers in below if len(below) == 1 and len(above) == len(values) - 1 else ():
         if call is None:
             continue
-        text = f"{place(path)} is {min(numbers):,.6g}, below zero, unlike {others(len(values) - 1)}"
+        text = f"gave {min(numbers):,.6g}{named(path)}, below zero, unlike {others(len(values) - 1)}"
         yield Oddity(call, "scale", 0.6 * sure(len(values) - 1), text, keys={last_of(path)})
 
 

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from everstep.trail.why.calls import Call
-from everstep.trail.why.oddities import FEW, Group, Oddity, last_of, others, place, shown, sure
+from everstep.trail.why.oddities import FEW, Group, Oddity, last_of, named, others, shown, sure
 from everstep.trail.why.values import Profile
 
 _LONG = 200_000  # characters of a text that is still parsed
@@ -51,11 +51,11 @@ def _broken(path: str, texts: list[tuple[Call | None, str]]) -> Iterator[Oddity]
             continue
         if fault:
             strength = 0.95 * sure(good + 1) if good else 0.7
-            others_read = f", which {others(good)} are" if good else ""
-            said = f"{place(path)} is no whole JSON{others_read}: {fault}, it ends with {shown(text[-_TAIL:])}"
+            unlike = f", unlike {others(good)}" if good else ""
+            said = f"gave JSON{named(path)} that cannot be read{unlike}: {fault}, it ends with {shown(text[-_TAIL:])}"
             yield Oddity(call, "text", strength, said, kinds={"text"}, keys={last_of(path)})
         elif fault is None and good >= FEW - 1:
-            said = f"{place(path)} is no JSON, which {others(good)} are: {shown(text)}"
+            said = f"gave no JSON{named(path)}, unlike {others(good)}: {shown(text)}"
             yield Oddity(call, "text", 0.9 * sure(good), said, kinds={"text"}, keys={last_of(path)})
 
 
@@ -100,7 +100,8 @@ def _cut_off(path: str, texts: list[tuple[Call | None, str]]) -> Iterator[Oddity
         return
     for call, text in odd:
         if call is not None:
-            said = f"{place(path)} breaks off, which {others(len(closed))} do not: it ends with {shown(text[-_TAIL:])}"
+            unlike = f"unlike {others(len(closed))}: it ends with {shown(text[-_TAIL:])}"
+            said = f"gave a text{named(path)} that breaks off, {unlike}"
             yield Oddity(call, "text", 0.85 * sure(len(closed)), said, kinds={"text"}, keys={last_of(path)})
 
 
@@ -113,9 +114,8 @@ def _short(path: str, texts: list[tuple[Call | None, str]]) -> Iterator[Oddity]:
             continue
         rest = sorted(sizes)[1:]
         if rest[0] >= 0.5 * middle:
-            said = (
-                f"{place(path)} has {size} characters where {others(len(rest))} have about {middle:,.0f}: {shown(text)}"
-            )
+            unlike = f"{others(len(rest))} have about {middle:,.0f}: {shown(text)}"
+            said = f"gave a text{named(path)} of {size} characters, {unlike}"
             yield Oddity(call, "text", 0.6 * sure(len(rest)), said, kinds={"text"}, keys={last_of(path)})
 
 

@@ -1,0 +1,65 @@
+"""`everstep why`: the page for people, the object for programs, and nothing that a terminal would act on."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+import everstep
+from tests.integration.cli_support import HOSTILE, as_a_person, data, on_a_terminal, run
+
+
+def failed_run(path: Path, word: str = "size") -> Path:
+    """A closed trail with a run that failed because its fifth page has no size."""
+    with everstep.open(path) as trail, pytest.raises(KeyError), trail.record("r", workflow="reader") as recorded:
+        for number in range(8):
+            page = {"page": f"p-{number}", word: 300 + number}
+            if number == 4:
+                del page[word]
+            recorded.step(f"read{word if word != 'size' else ''}", inputs={"number": number}, output=page)
+        raise KeyError(word)
+    return path
+
+
+def test_it_prints_the_failure_the_suspects_and_commands_that_work_here(tmp_path: Path) -> None:
+    path = failed_run(tmp_path / "t.db")
+    shown = run("why", "r", "--trail", path)
+    assert shown.exit_code == 0
+    assert shown.stdout.startswith("r failed with KeyError: 'size' between its steps\n")
+    assert "     5  read                      high: it gave no size, which the 7 others have" in shown.stdout
+    assert "last good: r@4 (step read)" in shown.stdout
+    commands = [line.removeprefix("next: everstep ") for line in shown.stderr.splitlines()]
+    assert commands[0] == f"show r@5 --trail {path}"
+    for command in commands:
+        assert run(*command.split()).exit_code in {0, 4}, command
+
+
+def test_with_json_it_is_one_object(tmp_path: Path) -> None:
+    found = data("why", "r", "--trail", failed_run(tmp_path / "t.db"))["why"]
+    assert found["failure"]["error"] == "KeyError: 'size'"
+    assert [(each["seq"], each["confidence"]) for each in found["suspects"]][:1] == [(5, "high")]
+    assert found["next"][0] == "everstep show r@5"
+
+
+def test_a_person_sees_the_same_in_colour_and_within_the_window(tmp_path: Path) -> None:
+    path = failed_run(tmp_path / "t.db")
+    assert "high: it gave no size" in as_a_person("why", "r", "--trail", path)
+    printed = on_a_terminal("why", "r", "--trail", path, NO_COLOR="1").stdout
+    assert max(len(line.rstrip()) for line in printed.splitlines() if not line.startswith("next:")) <= 100
+
+
+def test_a_run_that_is_not_there_is_exit_code_3(tmp_path: Path) -> None:
+    assert run("why", "nobody", "--trail", failed_run(tmp_path / "t.db")).exit_code == 3
+
+
+def test_nothing_hostile_gets_out_raw(tmp_path: Path) -> None:
+    path = failed_run(tmp_path / "t.db", HOSTILE)
+    shown = run("why", "r", "--trail", path)
+    assert shown.exit_code == 0
+    with everstep.open(path, read_only=True) as trail:
+        found = trail.why("r")
+    for text in (shown.output, str(found), found.summary(), run("why", "r", "--trail", path, "--json").stdout):
+        assert "\u202e" not in text
+        assert all(unicodedata.category(sign) != "Cc" for sign in text.replace("\n", ""))
