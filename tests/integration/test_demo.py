@@ -33,6 +33,9 @@ def test_the_demo_tells_of_a_real_kill_and_ends_well(told: subprocess.CompletedP
     assert "killed (signal 9)" in told.stdout
     assert "none but the one that was cut off" in told.stdout
     assert "+ state.report" in told.stdout
+    assert "demo: identical; 7 steps recorded" in told.stdout
+    assert "demo and demo-otherwise: different" in told.stdout
+    assert told.stdout.count("the only one") == 1  # what did not change is not asked for again
 
 
 def test_no_answered_call_of_the_demo_is_paid_twice(tmp_path: Path) -> None:
@@ -44,6 +47,7 @@ def test_no_answered_call_of_the_demo_is_paid_twice(tmp_path: Path) -> None:
     assert twice == [found["killed_in"]]
     assert found["repeated"] == {}
     assert found["served"] == 3
+    assert found["identical"] is True
     assert found["sound"] is True
 
 

@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from contextlib import redirect_stdout
 from inspect import getsource
+from io import StringIO
 from pathlib import Path
 
 import click
@@ -18,11 +20,13 @@ from everstep.cli.demo_agent import PRICE, RUN_ID
 from everstep.cli.output import Cell, Column
 from everstep.cli.session import Session, options, session
 from everstep.cli.tree import lines
+from everstep.run.runner import Runner
 from everstep.trail.outline import outline
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
 
 _FOLDER = Path(".everstep", "demo")
+_ASKED, _OTHER, _FORK = "what is still hard", "Nothing much: the last plasma stood still for a year.", "demo-otherwise"
 _KILLED_IN = 4  # the call in whose middle the agent is killed
 _PATIENCE = 60.0  # seconds for a process of ours to end
 
@@ -44,14 +48,19 @@ def demo() -> int:
         told.second_life(path, ledger, killed)
         told.afterwards(trail)
         calls = Counter(ledger.read_text().splitlines())
+        identical = told.again(trail)
+        told.otherwise(trail, ledger)
         sound = trail.verify().ok
     repeated = {prompt: count - 1 for prompt, count in calls.items() if count > 1 and prompt != killed}
     told.balance(calls, repeated, served, sound=sound)
     if here.output.as_json:
         here.output.data(
-            demo={"killed_in": killed, "served": served, "calls": calls, "repeated": repeated, "sound": sound}
-        )
-    return exits.OK if sound and not repeated else exits.ERROR
+            demo={
+                "killed_in": killed, "served": served, "calls": calls, "repeated": repeated, "identical": identical,
+                "sound": sound,
+            }
+        )  # fmt: skip
+    return exits.OK if sound and identical and not repeated else exits.ERROR
 
 
 class _Story:
@@ -94,6 +103,7 @@ class _Story:
         if not self._silent:
             columns = [Column("seq", right=True), Column(""), Column("step"), Column("took", right=True)]
             rows = [row(self._output, line, at_work=False) for line in lines(found, everything=True)]
+            rows = [[*cells[:2], *cells[3:]] for cells in rows]  # a function has no supersteps
             self._output.table([*columns, Column("result")], rows)
         return len(found.steps)
 
@@ -114,6 +124,26 @@ class _Story:
         self._chapter("What it did after the crash: any two points can be compared.")
         for change in trail.diff(crash, RUN_ID):
             self._say(f"    {change}", "green")
+
+    def again(self, trail: Trail) -> bool:
+        """Replay the run. Whether the code did what is on record."""
+        self._chapter("The whole run once more, without the model: the code runs, every answer comes from the record.")
+        report = trail.replay(RUN_ID, demo_agent.research)
+        self._say(f"    {report.summary()}", "green" if report.identical else "red")
+        return report.identical
+
+    def otherwise(self, trail: Trail, ledger: Path) -> None:
+        """Fork the run where an answer was another, and compare the two."""
+        at = next(step.seq for step in trail.steps(RUN_ID, view=True) if step.output == demo_agent.SCRIPT[_ASKED])
+        self._chapter(f"What if the answer at step {at} had been another? A fork shares the rest, and goes on.")
+        trail.fork(RUN_ID, at=at, id=_FORK, outcome=_OTHER, reuse=True).release()
+        demo_agent.ledger = ledger
+        with redirect_stdout(StringIO()) as asked:
+            Runner(trail).run(demo_agent.research, id=_FORK)
+        for prompt in asked.getvalue().splitlines():
+            self._say(f"    model call: {prompt}  (the only one: its notes are others now)")
+        for line in str(trail.compare(RUN_ID, _FORK)).splitlines():
+            self._say(f"    {line}")
 
     def balance(self, calls: Counter[str], repeated: dict[str, int], served: int, *, sound: bool) -> None:
         """What it came to."""

@@ -13,7 +13,7 @@ from everstep.trail.trail import open as open_trail
 
 RUN_ID, TOPIC, PRICE = "demo", "fusion energy", 0.04  # dollars a call
 _THINKS = 0.2  # seconds
-_SCRIPT = {
+SCRIPT = {
     "Plan": "how it works\nwhere it stands\nwhat is still hard\nwhat it would cost\nwho is building it",
     "how it works": "Light nuclei are pressed together until they join; the lost mass is energy.",
     "where it stands": "One laboratory got more energy out of the fuel than its lasers put in.",
@@ -31,7 +31,7 @@ def model(prompt: str) -> str:
         file.write(prompt + "\n")
     print(prompt, flush=True)  # noqa: T201 - what the demo watches
     time.sleep(_THINKS)
-    return _SCRIPT[prompt]
+    return SCRIPT[prompt]
 
 
 @step(output="plan")
