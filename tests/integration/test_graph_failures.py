@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -38,6 +39,12 @@ def gives(name: str, *takes: str, **more: Any) -> Any:
     parameters = [Parameter(each, Parameter.KEYWORD_ONLY) for each in inputs]
     function.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # functions have room for it
     return node(output=f"v_{name}", name=name, inputs=inputs, **more)(function)
+
+
+def until_written(trail: Trail, name: str) -> None:
+    """Wait until the record has a row of this name: then what follows comes after it."""
+    while not any(row.name.endswith(name) for row in trail.steps("r")):
+        time.sleep(0.001)
 
 
 CHAIN = Graph([gives("one", "x"), gives("two", "v_one"), gives("three", "v_two")], name="chain")
@@ -90,9 +97,12 @@ def test_siblings_of_a_failed_node_finish_and_are_not_run_again(trail: Trail) ->
 
     async def steps(x: str) -> int:
         calls("steps")
-        return await slow(1) + await slow(2) + await slow(3)
+        first = await slow(1)
+        await asyncio.to_thread(until_written, trail, "fails")
+        return first + await slow(2) + await slow(3)
 
     async def fails(x: str) -> int:
+        await asyncio.to_thread(until_written, trail, "slow")
         return len(calls("fails"))
 
     graph = Graph([node(output="a")(steps), node(output="b")(fails)], name="g")
@@ -112,10 +122,15 @@ def test_a_failed_node_keeps_the_steps_that_it_took_and_those_that_came_after_it
 
     def fails(x: str) -> int:
         found = inside(1) + inside(2)
+        until_written(trail, "one")
         calls("fails")
         return found
 
-    graph = Graph([node(output="a")(fails), gives("one", "x"), gives("two", "v_one"), gives("three", "v_two")])
+    def one(x: str) -> str:
+        until_written(trail, "inside")
+        return f"{x}one"
+
+    graph = Graph([node(output="a")(fails), node(output="v_one")(one), gives("two", "v_one"), gives("three", "v_two")])
     calls.fail = {"fails"}
     result = Runner(trail).run(graph, {"x": "x"}, id="r", error_handling="continue")
     assert result.values == {"v_one": "xone", "v_two": "xonetwo", "v_three": "xonetwothree"}
@@ -219,12 +234,12 @@ def test_what_was_done_because_of_a_failure_is_superseded(trail: Trail) -> None:
     choose = route(targets=["with_it", "without"], name="choose", inputs={"bad": "v_bad", "good": "v_good"})(
         lambda good, bad=None: "without" if bad is None else "with_it"
     )
-    without = node(output="way", name="without", inputs={"a": "v_good"})(lambda a: calls("without"))
+    without = node(output=("way", "other"), name="without", inputs={"a": "v_good"})(lambda a: (calls("without"), 1))
     with_it = node(output="way", name="with_it", inputs={"a": "v_good"})(lambda a: calls("with_it"))
     graph = Graph([gives("good", "x"), gives("bad", "x"), choose, without, with_it, gives("last", "way")], name="g")
     calls.fail = {"bad"}
     partly = Runner(trail).run(graph, {"x": "x"}, id="r", error_handling="continue")
-    assert partly["v_last"] == "withoutlast"
+    assert partly.values == {"v_good": "xgood", "way": "without", "other": 1, "v_last": "withoutlast"}
     calls.forget()
     result = Runner(trail).run(graph, id="r")
     assert calls == ["bad", "with_it", "last"]
