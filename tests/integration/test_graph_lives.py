@@ -258,22 +258,26 @@ async def tools(x: int) -> list[str]:
     return list(await asyncio.gather(tool("one"), tool("two")))
 
 
-@either
-def test_a_graph_that_is_gone_through_anew_after_every_step_executes_nothing_twice(
-    trail: Trail,
-    on_a_loop: bool,  # noqa: FBT001 - a parameter of the test
-) -> None:
-    def search(v_one: str, v_two: str, turn: int = 0, found: list[int] | None = None) -> tuple[int, list[int]]:
+@node(output="v_one")
+async def one_later(x: int) -> str:
+    await asyncio.sleep(0)
+    return str(calls("one"))
+
+
+@pytest.mark.parametrize("first", [[named("one", "x"), named("two", "x")], [one_later, tools]], ids=["plain", "async"])
+def test_a_graph_that_is_gone_through_anew_after_every_step_executes_nothing_twice(trail: Trail, first: Any) -> None:
+    """Plain nodes by waiting, async ones by awaiting; with a loop and a nested graph."""
+
+    def search(v_one: str, turn: int = 0, found: list[int] | None = None) -> tuple[int, list[int]]:
         return turn + 1, [*(found or []), calls(turn)]
 
     on = gate(when_true="search", when_false=END, name="on")(lambda turn: turn < 3)
     inner = Graph([node(output=("turn", "found"))(search), on, named("last", "found")], name="inner")
-    nodes = [named("one", "x"), named("two", "x"), inner.as_node(), named("end", "v_one", "v_last")]
-    graph = Graph([*nodes, tools] if on_a_loop else nodes, name="g")
-    plain = both(trail, graph, {"x": 1}, id="plain", on_a_loop=on_a_loop)
+    graph = Graph([*first, inner.as_node(), named("end", "v_one", "v_last")], name="g")
+    plain = both(trail, graph, {"x": 1}, id="plain", on_a_loop=graph.is_async)
     once = sorted(map(str, calls.taken()))
     with always_replay():
-        again = both(trail, graph, {"x": 1}, id="again", on_a_loop=on_a_loop)
+        again = both(trail, graph, {"x": 1}, id="again", on_a_loop=graph.is_async)
     assert again.values == plain.values
     assert sorted(map(str, calls)) == once
     assert sorted(told(trail, "again"), key=str) == sorted(told(trail, "plain"), key=str)
