@@ -34,6 +34,7 @@ _PASSED_ON = 0.55  # what is left of an oddity that came with what the step took
 _AT_THE_END = 0.6  # of one that gave nothing as the last of its name: loops end so
 _OF_ITS_KIND = 0.85  # how surely a step reached the failure, if others of its name did
 _AGAIN = 3  # how often a step may be asked the same without being told of
+_LIBRARY = re.compile(r"[/\\](?:site-packages|lib[/\\]python[\d.]+|everstep[/\\](?:run|graph|trail))[/\\]|^<")
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)$')
 
 
@@ -68,13 +69,13 @@ def _failure(trace: Trace) -> Failure | None:
 
 
 def _where(error: StepError | None) -> str | None:
-    """The innermost line of the traceback."""
+    """The innermost line of the traceback that is nobody else's code; if there is none, the innermost."""
     lines = (error.traceback or "").splitlines() if error is not None else []
-    for number in range(len(lines) - 1, -1, -1):
-        frame = _FRAME.match(lines[number])
-        if frame is not None:
-            code = lines[number + 1].strip() if number + 1 < len(lines) else ""
-            return f"{frame['file']}:{frame['line']} in {frame['function']}: {code}".rstrip(": ")
+    frames = [(frame, number) for number, line in enumerate(lines) if (frame := _FRAME.match(line)) is not None]
+    own = [(frame, number) for frame, number in frames if not _LIBRARY.search(frame["file"])]
+    for frame, number in (own or frames)[-1:]:
+        code = lines[number + 1].strip() if number + 1 < len(lines) else ""
+        return f"{frame['file']}:{frame['line']} in {frame['function']}: {code}"
     return None
 
 
