@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from everstep.model import Run as Run
     from everstep.model import Secret as Secret
     from everstep.model import Status as Status
+    from everstep.models.leaf import AsyncModelClient as AsyncModelClient
+    from everstep.models.openai import OpenAIClient as OpenAIClient
+    from everstep.models.reply import ModelClient as ModelClient
+    from everstep.models.reply import Reply as Reply
+    from everstep.models.scripted import ScriptedClient as ScriptedClient
     from everstep.policy.rules import Rule as Rule
     from everstep.run.context import current as current
     from everstep.run.log import NodeRecord as NodeRecord
@@ -63,6 +68,7 @@ if TYPE_CHECKING:
     from everstep.trail.twin import AsyncTrail as AsyncTrail
 
 _HOMES = {
+    "AsyncModelClient": "everstep.models.leaf",
     "AsyncRecorder": "everstep.trail.recorder",
     "AsyncRunner": "everstep.run.runner",
     "AsyncTrail": "everstep.trail.twin",
@@ -78,17 +84,21 @@ _HOMES = {
     "Graph": "everstep.graph.graph",
     "Kind": "everstep.model",
     "MapResult": "everstep.run.mapped",
+    "ModelClient": "everstep.models.reply",
     "NodeRecord": "everstep.run.log",
     "NodeStats": "everstep.run.log",
+    "OpenAIClient": "everstep.models.openai",
     "PauseInfo": "everstep.run.result",
     "Recorder": "everstep.trail.recorder",
     "Redacted": "everstep.model",
+    "Reply": "everstep.models.reply",
     "Retry": "everstep.run.retry",
     "Rule": "everstep.policy.rules",
     "Run": "everstep.model",
     "RunLog": "everstep.run.log",
     "RunResult": "everstep.run.result",
     "Runner": "everstep.run.runner",
+    "ScriptedClient": "everstep.models.scripted",
     "Secret": "everstep.model",
     "SqliteCheckpointer": "everstep.trail.checkpointer",
     "Status": "everstep.model",

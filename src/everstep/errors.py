@@ -48,6 +48,8 @@ EverstepError
 │   ├── GraphInputError           it is given values that it does not take, or not those it needs
 │   ├── GraphChangedError         the run was begun with a graph of another structure
 │   └── LoopLimitError            it took more supersteps than it may
+├── ModelError                  a model was not asked, refused, or gave an answer that cannot be used
+│   └── ModelUnavailableError     it could not be reached, or has too much to do: worth another attempt
 ├── StepTimeoutError            a step took longer than it may (a TimeoutError too)
 ├── RunCancelledError           the run was cancelled
 ├── PauseExpiredError           nobody answered in time
@@ -572,6 +574,21 @@ class LoopLimitError(GraphError):
             f"has not ended after {limit:,} supersteps; the last one ran {last}",
             "If it needs more, build it with a larger max_supersteps= and run it with the same id again.",
         )
+
+
+class ModelError(EverstepError):
+    """A model was not asked, refused, or gave an answer that cannot be used. `status` is that of HTTP, if there is one.
+
+    No key is in its text.
+    """
+
+    def __init__(self, endpoint: str, reason: str, way_out: str, *, status: int | None = None) -> None:
+        self.endpoint, self.reason, self.status = endpoint, reason, status
+        super().__init__(f"no answer from {endpoint}: {reason}. {way_out}")
+
+
+class ModelUnavailableError(ModelError):
+    """It could not be reached, did not answer in time, or has too much to do. Worth another attempt."""
 
 
 class StepTimeoutError(EverstepError, TimeoutError):

@@ -19,9 +19,10 @@ ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "everstep"
 
 # A module may import its own layer and those before it, never those after it.
-LAYERS = ["errors", "model", "codec", "journal", "policy", "store", "trail", "run", "graph", "testing", "cli"]
+LAYERS = ["errors", "model", "codec", "journal", "policy", "store", "trail", "run", "models", "graph", "testing", "cli"]
 
 PUBLIC_NAMES: list[str] = [
+    "AsyncModelClient",
     "AsyncRecorder",
     "AsyncRunner",
     "AsyncTrail",
@@ -37,17 +38,21 @@ PUBLIC_NAMES: list[str] = [
     "Graph",
     "Kind",
     "MapResult",
+    "ModelClient",
     "NodeRecord",
     "NodeStats",
+    "OpenAIClient",
     "PauseInfo",
     "Recorder",
     "Redacted",
+    "Reply",
     "Retry",
     "Rule",
     "Run",
     "RunLog",
     "RunResult",
     "Runner",
+    "ScriptedClient",
     "Secret",
     "SqliteCheckpointer",
     "Status",

@@ -19,7 +19,7 @@ from everstep.cli.style import STYLES, status_cell, tags_text
 from everstep.cli.text import ago, brief, count, duration, stamp
 from everstep.cli.tree import lines
 from everstep.codec.record import StepRecord
-from everstep.errors import ErasedError
+from everstep.errors import DamagedError, ErasedError
 from everstep.model import Kind, Run, Status
 from everstep.trail.answers import unknown_prompt
 from everstep.trail.outline import Node, Outline, error_of, outline
@@ -50,6 +50,7 @@ def show(run: str, *, everything: bool) -> None:
                 "run": plain.run(found, interrupted=interrupted),
                 "lineage": [one.id for one in trail.lineage(run_id)],
                 "inputs": _inputs(tree),
+                "usage": _usage(trail, run_id),
                 "error": plain.error(error_of(tree.end) if tree.end is not None else None),
                 "steps": [_node(depth, node) for depth, node in tree.walk()],
             }
@@ -104,6 +105,7 @@ def _head(
     if run.duration_ms is not None:
         yield "took", duration(run.duration_ms)
     yield "steps", _counts(run, tree)
+    yield from _models(trail, run)
     yield from _origin(trail, run)
     if run.tags:
         yield "tags", tags_text(run.tags)
@@ -168,6 +170,33 @@ def _counts(run: Run, tree: Outline) -> str:
         count(run.step_count, "entry").replace("entrys", "entries"),
     ]
     return ", ".join(filter(None, parts))
+
+
+def _usage(trail: Trail, run_id: str) -> dict[str, Any] | None:
+    try:
+        return trail.usage(run_id).to_dict()
+    except DamagedError:
+        return None
+
+
+def _models(trail: Trail, run: Run) -> Iterator[tuple[str, str]]:
+    """What models were asked, in this run and those inside, and what that came to."""
+    try:
+        used = trail.usage(run.id)
+    except DamagedError as damage:  # perhaps of a run inside: this one can be shown
+        yield "models", f"what they were asked cannot be told: {damage}"
+        return
+    several = [used.total] if len(used.models) > 1 else []
+    for each in (*used.models, *several):
+        tokens = f"{each.input_tokens:,} in, {each.output_tokens:,} out"
+        parts = [
+            each.model if each is not used.total else "all",
+            count(each.calls, "call"),
+            f"{count(each.tokens, 'token')} ({tokens})" if each.input_tokens or each.output_tokens else "",
+            f"cost {each.cost:.6g}" if each.cost is not None else "",
+            f"{count(each.unpriced, 'call')} without a price" if each.unpriced and each.cost is not None else "",
+        ]
+        yield "models" if each is used.total else "model", ", ".join(filter(None, parts))
 
 
 def _origin(trail: Trail, run: Run) -> Iterator[tuple[str, str]]:

@@ -42,6 +42,7 @@ from everstep.trail.rebuilding import ReplayMode, Replays, replayed
 from everstep.trail.recorder import Recorder
 from everstep.trail.replayed import ReplayReport
 from everstep.trail.supersteps import CheckpointContent, Supersteps
+from everstep.trail.usage import Usage, usage
 
 if TYPE_CHECKING:
     from everstep.trail.why.report import Why
@@ -273,6 +274,10 @@ class Trail:
         """Why a run failed or does not go on: from the failure back to the step it came from. Runs no code of it."""
         found: Why = _JUDGING.explain(self, self._id(run_id))
         return found
+
+    def usage(self, run_id: str) -> Usage:
+        """What the models of a run and its child runs were asked, how many tokens that took, and what it cost."""
+        return usage(self, self._id(run_id))
 
     def verify(self, run_id: str | None = None) -> Report:
         """Check every row, keyframe and piece of one run, or of all."""

@@ -93,6 +93,7 @@ class AsyncTrail:
     bisect = _off_the_loop(Trail.bisect)
     search = _off_the_loop(Trail.search)
     why = _off_the_loop(Trail.why)
+    usage = _off_the_loop(Trail.usage)
     verify = _off_the_loop(Trail.verify)
     prune = _off_the_loop(Trail.prune)
     drop = _off_the_loop(Trail.drop)
