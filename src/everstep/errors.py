@@ -56,9 +56,11 @@ EverstepError
 ├── NotWaitingError             the run does not wait for an answer
 ├── QuestionError               a pause cannot be asked like this, or what is stored of it is no question
 ├── AnswerError                 an answer is not what the question allows
+├── BlockedNetworkError         code that is replayed in a test reached for the network (a ConnectionError too)
 ├── BisectTestError             a command that tests a state did not say whether it is good
 └── DamagedError                stored bytes are not what was written
-    └── NewerFormatError          stored bytes in a later format
+    ├── NewerFormatError          stored bytes in a later format
+    └── DamagedFileError          a line of an exported run is not what was written
 
 DamageWarning (a UserWarning) tells of damage that does not stand in the way: commits lost from the log when a trail is
 opened, a keyframe that was passed over, a run left out of a list. HandlerWarning tells of a handler of events that
@@ -414,6 +416,16 @@ class NewerFormatError(DamagedError):
         super().__init__(f"format {found} is unknown here; it is damaged, or a later version of everstep wrote it")
 
 
+class DamagedFileError(DamagedError):
+    """An exported run is not what was written. Nothing of it was imported."""
+
+    def __init__(self, path: str, line: int, what: str) -> None:
+        super().__init__(what)
+        self.path, self.line = path, line
+        way_out = "Nothing was imported; take the file from where it was whole, or export the run again."
+        self.args = (f"damage in {path!r}, line {line}: {what}. {way_out}",)
+
+
 class DamageWarning(UserWarning):
     """Damage that does not stand in the way of what was asked; `trail.verify()` tells all of it."""
 
@@ -637,6 +649,14 @@ class AnswerError(EverstepError):
     def __init__(self, prompt: str, problem: str, allowed: str) -> None:
         self.prompt, self.problem, self.allowed = prompt, problem, allowed
         super().__init__(f"the answer to {prompt!r:.120} was not taken: {problem}. Give {allowed}.")
+
+
+class BlockedNetworkError(EverstepError, ConnectionError):
+    """Code that is replayed in a test reached for the network: in a replay nothing is live."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        super().__init__(f"{place}: there is no network in a replay. Make what needs it a step, or part of one.")
 
 
 class BisectTestError(EverstepError):

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any, NoReturn
 
 import click
@@ -32,6 +33,8 @@ _COMMANDS = {  # the module of each, and what it does in a line
     "resume": ("acting", "go on with a run"),
     "replay": ("repeating", "go through a run again, and compare"),
     "fork": ("repeating", "a run that goes on otherwise"),
+    "export": ("moving", "a run as a file, and as a test"),
+    "import": ("moving", "read exported runs"),
     "completion": ("completing", "complete commands in your shell"),
 }
 _DEV = "This is a bug in everstep. To see where it happened: python -X dev -m everstep.cli ..."
@@ -48,7 +51,8 @@ class Cli(click.Group):
         """One command, its module loaded now."""
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"everstep.cli.{_COMMANDS[cmd_name][0]}"), cmd_name)
+        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command: click.Command = getattr(import_module(f"everstep.cli.{_COMMANDS[cmd_name][0]}"), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above

@@ -82,6 +82,8 @@ class NewRun:
     entries: Sequence[Entry] = ()
     blobs: dict[bytes, bytes] = field(default_factory=dict)
     keyframe: Keyframe | None = None
+    status: int | None = None  # when the rows say that it has ended, or waits; one that ends it leaves it without owner
+    root: str | None = None  # the run that its rows began with, when they come from another trail; else itself
     lease: float = LEASE_SECONDS
 
 

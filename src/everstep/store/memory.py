@@ -95,15 +95,15 @@ class MemoryStore:
                     return self._claim_of(known, new.owner, new.lease)
                 raise RunExistsError(new.id)
             new = replace(new, tags=dict(new.tags))
-            run = _Run(self._keys + 1, new, [], new.id, genesis(new.id), owner=new.owner, lease=time.time() + new.lease)
+            root, lease = new.root or new.id, time.time() + new.lease
+            run = _Run(self._keys + 1, new, [], root, genesis(root), owner=new.owner, lease=lease)
             if new.fork is not None:
                 self._share(run, *new.fork)
             self._runs[new.id] = run
             self._keys = run.key
             if new.entries:
-                self._append(
-                    Append(self._claim_of(run, new.owner, new.lease), new.entries, dict(new.blobs), new.keyframe)
-                )
+                claim = self._claim_of(run, new.owner, new.lease)
+                self._append(Append(claim, new.entries, dict(new.blobs), new.keyframe, new.status))
             return self._claim_of(run, new.owner, new.lease)
 
     def _share(self, run: _Run, source_id: str, seq: int) -> None:

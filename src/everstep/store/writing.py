@@ -100,12 +100,13 @@ def create_run(connection: apsw.Connection, new: NewRun) -> Claim:
         if owner == new.owner and epoch == 1:  # sent again after an interrupt
             return Claim(new.id, owner, epoch, seq, link, key, retention.generation(connection), new.lease)
         raise RunExistsError(new.id)
-    start = _fork_point(connection, new) if new.fork is not None else _Start(None, -1, genesis(new.id), None, 0, None)
+    root = new.root or new.id
+    start = _fork_point(connection, new) if new.fork is not None else _Start(None, -1, genesis(root), None, 0, root)
     connection.execute(
         "insert into run(id, root, workflow, status, owner, lease, epoch, head, seq, hash, base, swept, created, "
         "parent, fork_key, fork_row, forked_from, fork_seq, retry_of, retry_index, tags, seal) "
         "values(?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, x'')",
-        (new.id, start.root or new.id, new.workflow, STATUS_NUMBER[Status.ACTIVE], new.owner, time.time() + new.lease,
+        (new.id, start.root, new.workflow, STATUS_NUMBER[Status.ACTIVE], new.owner, time.time() + new.lease,
          start.row, start.seq, start.hash, start.base, start.seq + 1, new.created, new.parent, start.fork_key,
          start.row, *(new.fork or (None, None)), new.retry_of, new.retry_index, ormsgpack.packb(new.tags)),
     )  # fmt: skip
@@ -120,7 +121,7 @@ def create_run(connection: apsw.Connection, new: NewRun) -> Claim:
     claim = Claim(new.id, new.owner, 1, start.seq, start.hash, key, retention.generation(connection), new.lease)
     if not new.entries:
         return claim
-    add_rows(connection, Append(claim, new.entries, new.blobs, new.keyframe))
+    add_rows(connection, Append(claim, new.entries, new.blobs, new.keyframe, new.status))
     return claim._replace(seq=new.entries[-1].seq, hash=new.entries[-1].hash)
 
 
@@ -132,7 +133,7 @@ class _Start(NamedTuple):
     hash: bytes
     fork_key: int | None
     base: int
-    root: str | None
+    root: str
 
 
 def _fork_point(connection: apsw.Connection, new: NewRun) -> _Start:

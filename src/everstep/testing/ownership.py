@@ -31,6 +31,17 @@ class Ownership(Place):
         assert (claim.seq, claim.hash) == (1, second.hash)
         assert history(store) == [first, second]
 
+    def test_a_new_run_can_have_the_rows_of_another_trail_and_have_ended_there(self, store: Store) -> None:
+        first = row(genesis("elsewhere"), 0)
+        last = row(first.hash, 1)
+        for status, owner in ((Status.FAILED, None), (Status.PAUSED, "maker")):
+            new = new_run(str(status), entries=(first, last), root="elsewhere", status=STATUS_NUMBER[status])
+            store.create(new)
+            assert history(store, str(status)) == [first, last]
+            run = store.run(str(status))
+            assert (run.root, run.status, run.owner) == ("elsewhere", STATUS_NUMBER[status], owner)
+            assert run.ended == (None if owner else last.started + last.duration)
+
     def test_a_new_run_keeps_what_is_said_of_it(self, store: Store) -> None:
         store.create(
             new_run(

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from everstep.codec.record import StepRecord
@@ -34,7 +35,9 @@ from everstep.trail.compare import Change, changes
 from everstep.trail.comparing import Comparison, compare
 from everstep.trail.detail import text
 from everstep.trail.events import Events
+from everstep.trail.exporting import export
 from everstep.trail.forking import Forking, fork
+from everstep.trail.importing import import_run
 from everstep.trail.late import Late
 from everstep.trail.opening import open_store
 from everstep.trail.reading import Reader
@@ -298,6 +301,19 @@ class Trail:
         `recorded`, with one `verify`. `inputs` are for a run whose inputs could not be stored.
         """
         return replayed(self, self.run(run_id), workflow, mode, inputs)
+
+    # Moving: a run as a file, to be kept beside the code and replayed by its tests.
+
+    def export(self, run_id: str, path: str | os.PathLike[str]) -> Path:
+        """Write a run, with its children, to a file that stands alone. Raises PrunedError if it is not whole."""
+        return export(self.store, self._id(run_id), path)
+
+    def import_run(self, path: str | os.PathLike[str], *, id: str | None = None) -> Run:  # noqa: A002 - the run's id, as everywhere
+        """Read an exported run. Nothing is written before every line of the file was seen to be what was written.
+
+        Raises DamagedFileError, NewerFormatError, and RunExistsError, for which there is another `id`.
+        """
+        return self.run(import_run(self.store, self.gate, path, id))
 
     # Letting go.
 

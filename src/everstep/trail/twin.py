@@ -88,6 +88,8 @@ class AsyncTrail:
     cancel = _off_the_loop(Trail.cancel)
     stop = _off_the_loop(Trail.stop)
     replay = _off_the_loop(Trail.replay)
+    export = _off_the_loop(Trail.export)
+    import_run = _off_the_loop(Trail.import_run)
     diff = _off_the_loop(Trail.diff)
     compare = _off_the_loop(Trail.compare)
     bisect = _off_the_loop(Trail.bisect)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import ClassVar
 
 from everstep.errors import OwnedError, RunExistsError, RunNotFoundError
@@ -51,6 +52,18 @@ class LosesFirstRows(MemoryStore):
         run = self._runs[new.id]
         del run.history[len(run.history) - len(new.entries) :]
         return claim
+
+
+@caught_by("a_new_run_can_have_the_rows_of_another_trail_and_have_ended_there")
+class BeginsEveryRunItself(MemoryStore):
+    def create(self, new: NewRun) -> Claim:
+        return super().create(replace(new, root=None))
+
+
+@caught_by("a_new_run_can_have_the_rows_of_another_trail_and_have_ended_there")
+class TakesEveryRunForNew(MemoryStore):
+    def create(self, new: NewRun) -> Claim:
+        return super().create(replace(new, status=None))
 
 
 @caught_by("a_new_run_keeps_what_is_said_of_it", "runs_are_found_by_workflow")
