@@ -63,6 +63,8 @@ async def drive_awaited(flow: Flow, lane: Lane, call: Callable[[], Awaitable[Any
             what, what_with = flow.send(result) if error is None else flow.throw(error)
         except StopIteration as done:
             return done.value
+        except Suspended:  # at the end of a record that is replayed
+            await _stay(lane, SUSPEND, None)
         error = result = None
         try:
             if what == CALL:

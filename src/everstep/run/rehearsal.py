@@ -49,6 +49,7 @@ class Rehearsal(Execution):
         self.found: list[Divergence] = []
         self.steps: list[ReplayedStep] = []
         self.came_to_the_end = False  # of the record, before that of the code
+        self.beyond: DivergenceError | None = None  # a lane came to the end of its record, in a run that completed
         self._end = entries[-1] if entries and entries[-1].kind == _END else None
 
     # Asking.
@@ -86,37 +87,41 @@ class Rehearsal(Execution):
     def _check(self, ask: Ask) -> None:
         recorded = ask.recorded
         if recorded is None:
+            extra = DivergenceError("inserted", lane=ask.lane.path, position=ask.position, requested=ask.name)
             if self._is_over(ask.lane):
-                raise self.diverged(
-                    DivergenceError("inserted", lane=ask.lane.path, position=ask.position, requested=ask.name)
-                )
-            self._end_here(ask)
+                raise self.diverged(extra)
+            self._leave(ask.lane, extra)
         elif recorded.outcome is None and recorded.cancelled is None and not self.is_composite(recorded):
-            self._end_here(ask)
+            self._leave(ask.lane)
+
+    def _leave(self, lane: Lane, extra: DivergenceError | None = None) -> None:
+        """The record ends here, for this lane at least: whatever would follow is not on it."""
+        if extra is not None and self._ended_as(Status.COMPLETED):
+            self.beyond = self.beyond or extra  # a task that nobody waited for, or one step too many
+        else:
+            self.came_to_the_end = True
+        self.suspend(lane, None, around=asyncio._get_running_loop() is None)  # noqa: SLF001 - the public one raises where there is none
+        raise Suspended
 
     def _is_over(self, lane: Lane) -> bool:
         """Whether the record has the end of this lane's code: then a further step is one too many."""
         if lane.track is not None and lane.track.ended is not None:
             return True
-        status = None if self._end is None else STATUSES[self._end.status]
-        if status is Status.COMPLETED or lane.path not in {"", NODES}:  # others were perhaps cut off by a failure
-            return status is Status.COMPLETED
+        if lane.path not in {"", NODES}:
+            return False  # the end of the step around it may have come first
         if lane.scope.id is not None:
             recorded = lane.scope.ask.recorded
             return recorded is not None and recorded.outcome is not None
-        return status is Status.FAILED and not self._was_misused()
+        return self._ended_as(Status.COMPLETED) or (self._ended_as(Status.FAILED) and not self._was_misused())
+
+    def _ended_as(self, status: Status) -> bool:
+        return self._end is not None and STATUSES[self._end.status] is status
 
     def _was_misused(self) -> bool:
         """Whether the run failed because of how its code took a step: of that step there is no row."""
         assert self._end is not None  # noqa: S101 - it failed
         kind = getattr(errors, (self._view(self._end, record.ERROR) or [""])[0], None)
         return isinstance(kind, type) and issubclass(kind, JournalError)
-
-    def _end_here(self, ask: Ask) -> None:
-        """The record ends at this step: whatever it gave is not on it."""
-        self.came_to_the_end = True
-        self.suspend(ask.lane, None, around=True)
-        raise Suspended
 
     def is_composite(self, recorded: Recorded) -> bool:
         """Whether a step had steps inside, which led to its outcome: a fork can give it another one."""

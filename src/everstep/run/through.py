@@ -179,7 +179,9 @@ async def _awaited(life: Life, loop: asyncio.AbstractEventLoop) -> tuple[Any, Ba
     if error is not None and not run.waiting:
         _keep_what_is_at_work(run)
         await _finished(run)
-    return (None, error) if main.cancelled() or error is not None else (main.result(), None)
+    if main.cancelled():  # nothing moved any more
+        return None, Suspended()
+    return (None, error) if error is not None else (main.result(), None)
 
 
 def _without_run() -> contextvars.Context:
