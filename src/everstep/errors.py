@@ -519,7 +519,8 @@ class MutatedArgumentError(JournalError):
         self.name, self.parameter = name, parameter
         super().__init__(
             f"step {name!r} changed its argument {parameter!r}. When the run is resumed the step is not run again, and "
-            f"the change would be missing. Return the changed value, or leave it out: @step(ignore=[{parameter!r}])."
+            "the change would be missing. Return a changed copy; what is no part of what is asked, like a client, is "
+            f"left out with @step(ignore=[{parameter!r}]), or bound to a graph."
         )
 
 

@@ -229,9 +229,15 @@ class Shape:
             )
 
     def _find_repeated(self) -> frozenset[str]:
-        """The values that may be given more than once in a run."""
-        again = {name for ring in self._rings for name in ring}
-        return frozenset(value for name in again for value in self.nodes[name].outputs)
+        """The values that may be given more than once in a run: in a ring, or behind one."""
+        found: set[str] = set()
+        waiting = [name for ring in _rings(self._below) for name in ring]
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += self._below[name]
+        return frozenset(value for name in found for value in self.nodes[name].outputs)
 
     # For pictures.
 
