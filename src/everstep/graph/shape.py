@@ -231,7 +231,7 @@ class Shape:
     def _find_repeated(self) -> frozenset[str]:
         """The values that may be given more than once in a run: in a ring, or behind one."""
         found: set[str] = set()
-        waiting = [name for ring in _rings(self._below) for name in ring]
+        waiting = [name for ring in self._rings for name in ring]
         while waiting:
             name = waiting.pop()
             if name not in found:
