@@ -15,6 +15,7 @@ import pytest
 import everstep
 from everstep import errors
 from everstep.codec.record import StepRecord
+from everstep.models.scripted import Asked
 from everstep.run.context import Current
 from everstep.run.steps import Step
 from everstep.store.base import LEASE_SECONDS
@@ -22,6 +23,7 @@ from everstep.trail.beginning import Beginning
 from everstep.trail.detail import Detail
 from everstep.trail.forking import Forking
 from everstep.trail.supersteps import CheckpointContent
+from everstep.trail.usage import ModelUsage, Usage
 
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTION = type(lambda: None)
@@ -85,6 +87,10 @@ def test_every_public_name_is_in_the_reference() -> None:
         ("RunLog, NodeRecord and NodeStats", [*fields(everstep.RunLog), *fields(everstep.NodeRecord)]),
         ("RunLog, NodeRecord and NodeStats", fields(everstep.NodeStats)),
         ("Retry", fields(everstep.Retry)),
+        ("Model clients", [*parameters(everstep.OpenAIClient), *fields(everstep.Reply)]),
+        ("Model clients", [*parameters(everstep.ScriptedClient), *parameters(everstep.AsyncModelClient)]),
+        ("Model clients", [*fields(Usage), *fields(ModelUsage), *public(ModelUsage, FUNCTION)]),
+        ("Model clients", [*fields(Asked), *public(everstep.AsyncModelClient, FUNCTION)]),
         ("current", public(Current, FUNCTION, property)),
         ("pause and sleep", [*parameters(everstep.pause), *parameters(everstep.sleep)]),
         ("Words", [*everstep.Status, *everstep.Kind, *everstep.CheckpointKind]),
