@@ -13,13 +13,13 @@ from tests.integration.cli_support import HOSTILE, as_a_person, data, on_a_termi
 
 def failed_run(path: Path, word: str = "size") -> Path:
     """A closed trail with a run that failed because its fifth page has no size."""
-    with everstep.open(path) as trail, pytest.raises(KeyError), trail.record("r", workflow="reader") as recorded:
+    with everstep.open(path) as trail, pytest.raises(LookupError), trail.record("r", workflow="reader") as recorded:
         for number in range(8):
             page = {"page": f"p-{number}", word: 300 + number}
             if number == 4:
                 del page[word]
             recorded.step(f"read{word if word != 'size' else ''}", inputs={"number": number}, output=page)
-        raise KeyError(word)
+        raise KeyError(word) if word == "size" else LookupError(f"there is no {word}")
     return path
 
 

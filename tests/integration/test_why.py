@@ -69,16 +69,10 @@ def test_a_malformed_answer_at_step_14_is_named_when_the_agent_fails_at_step_27(
     assert [link.seq for link in found.chain] == [28, 27, 14]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_of_ten_kinds_of_fault_at_least_eight_are_traced_to_their_step(tmp_path: Path, seed: int) -> None:
-    traced = [scenario.__name__ for scenario in TEN if names(tmp_path, scenario, seed)]
-    assert len(traced) >= 8, traced
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_so_they_are_in_programs_of_another_build(tmp_path: Path, seed: int) -> None:
-    traced = [scenario.__name__ for scenario in OTHERS if names(tmp_path, scenario, seed)]
-    assert len(traced) >= 8, traced
+@pytest.mark.parametrize("scenario", [*TEN, *OTHERS])
+def test_each_kind_of_fault_is_traced_to_its_step(tmp_path: Path, scenario: Scenario) -> None:
+    traced = [names(tmp_path, scenario, seed) for seed in range(4)]
+    assert sum(traced) >= 3, traced  # a price that is small in the right unit may be an ordinary one in the wrong
 
 
 @pytest.mark.parametrize("scenario", NOISY)

@@ -123,7 +123,7 @@ def kind_of(value: Any) -> str:
     if word is None:
         word = next((word for kind, word in _KINDS.items() if isinstance(value, kind)), None)
     if word == "number" and not is_finite(value):
-        return "nan or inf"
+        return "number beyond all bounds"
     if word is None and isinstance(value, Generic):
         return value.name.rpartition(":")[2].rpartition(".")[2]
     return word or type(value).__name__
@@ -131,6 +131,8 @@ def kind_of(value: Any) -> str:
 
 def is_finite(number: float | Decimal) -> bool:
     """Whether a number can be compared and divided."""
+    if isinstance(number, Decimal) and not number.is_finite():
+        return False  # one that is no number cannot even be compared
     return -1e300 < number < 1e300
 
 
