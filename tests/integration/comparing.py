@@ -54,4 +54,4 @@ def chapter(title: str) -> str:
 def book(titles: list[str]) -> int:
     if "before" in knobs:
         write(knobs["before"])
-    return sum(len(chapter(title)) for title in titles)
+    return sum(len(chapter(title + knobs.get("more", ""))) for title in titles)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,13 @@ from everstep import (
     step,
     workflow,
 )
+from everstep.codec.record import erase
 from everstep.errors import PrunedError, RunNotFoundError, StepNotFoundError
 from everstep.model import Kind
+from everstep.store.memory import MemoryStore
+from everstep.trail import branching, differing
 from everstep.trail.comparing import Comparison, Verdict
+from everstep.trail.outline import Node
 from tests.integration.comparing import book, knobs, record, verdicts, write
 from tests.integration.support import output
 
@@ -129,9 +133,12 @@ class TestFunctions:
         Runner(trail).run(book, ["sea"], id="a")
         Runner(trail).run(book, ["sky"], id="b")
         found = trail.compare("a", "b")
-        inner = next(pair for pair in found.steps if pair.name == "chapter")
-        assert inner.what[0] == "inputs"
         assert found.first is found.steps[0]  # the run's own inputs
+        knobs["more"] = " and more"
+        Runner(trail).run(book, ["sea"], id="c")
+        inner = trail.compare("a", "c").first
+        assert inner is not None
+        assert (inner.name, inner.what) == ("chapter", ("inputs", "output"))
 
     def test_a_run_that_failed_and_went_on_has_its_failure_as_a_step_more(self, trail: Trail) -> None:
         Runner(trail).run(book, ["sea"], id="a")
@@ -160,7 +167,7 @@ class TestFunctions:
         assert verdicts(found)[0] == "~pause 2 4 status,output"
         assert [pair.kind for pair in found.steps if pair.verdict is Verdict.INSERTED] == [Kind.END]
 
-    def test_a_fork_is_equal_as_far_as_it_is_shared(self, trail: Trail) -> None:
+    def test_a_fork_is_equal_as_far_as_it_is_shared(self, trail: Trail, monkeypatch: pytest.MonkeyPatch) -> None:
         Runner(trail).run(book, ["sea", "sky"], id="a")
         shared = trail.fork("a", 4, id="b")
         shared.release()
@@ -168,8 +175,16 @@ class TestFunctions:
         assert same.identical
         knobs["end"] = "bad"
         Runner(trail).run(book, id="b")
+        looked_at: list[int] = []
+
+        def look(found: Node) -> tuple[Hashable, ...]:
+            looked_at.append(found.seq)
+            return differing.said(found)
+
+        monkeypatch.setattr(branching, "said", look)
         found = trail.compare("a", "b")
         assert all(pair.verdict is Verdict.SAME for pair in found.steps if pair.a is not None and pair.a.seq <= 4)
+        assert min(looked_at) > 4  # what is shared is equal without a look
         assert found.first is not None
         assert found.first.a is not None
         assert found.first.a.seq > 4
@@ -179,7 +194,7 @@ class TestFunctions:
         async def fetch(name: str) -> str:
             for _ in range(knobs["turns"].get(name, 0)):
                 await asyncio.sleep(0)
-            return name
+            return f"{name}{knobs.get('say', '')}"
 
         @workflow
         async def all_at_once() -> None:
@@ -202,6 +217,10 @@ class TestFunctions:
         assert order[0] != order[1]
         assert verdicts(trail.compare("a", "b")) == []
         assert verdicts(trail.compare("a", "c")) == ["+fetch - 1"]  # though every lane is spawned one step later
+        knobs["say"] = "!"
+        asyncio.run(runner.run(all_at_once, id="d"))
+        counts = trail.compare("a", "d").counts
+        assert (counts[Verdict.CHANGED], counts[Verdict.INSERTED], counts[Verdict.REMOVED]) == (6, 1, 0)
 
     def test_the_order_in_an_unordered_lane_is_no_difference(self, trail: Trail) -> None:
         @workflow
@@ -254,6 +273,22 @@ class TestPoints:
         found = trail.compare("a", "b")
         assert [pair.name for pair in found.steps if pair.verdict is Verdict.SAME] == ["c", "end"]
         assert any("b was pruned" in note for note in found.notes)
+
+    def test_an_erased_step_equals_only_itself_and_nothing_is_guessed(self) -> None:
+        store = MemoryStore()
+        trail = Trail(store)
+        record(trail, "a", "a1 b2")
+        record(trail, "b", "a1 b2")
+        history = store._runs["b"].history
+        history[1] = erase(history[1])
+        found = trail.compare("a", "b")
+        assert not found.identical
+        assert [(pair.name, "erased" in pair.what) for pair in found.steps if pair.differences] == [("a", True)]
+        assert trail.compare("b", "b").identical
+        with trail.fork("b", 1, id="c"):
+            pass
+        assert trail.compare("b@1", "c@1").identical
+        assert str(found)
 
 
 class TestTheAnswer:

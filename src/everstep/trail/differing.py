@@ -148,5 +148,5 @@ def tokens_of(used: Mapping[str, Any]) -> int:
 
 def cost_of(used: Mapping[str, Any]) -> float | None:
     """What a usage says it cost; None if it does not."""
-    found = [used[name] for name in ("cost", "cost_usd") if type(used.get(name)) in {int, float}]
-    return float(found[0]) if found else None
+    cost = used.get("cost")
+    return float(cost) if isinstance(cost, int | float) else None

@@ -103,6 +103,13 @@ def test_a_long_loop_with_changes_all_over_is_paired_round_by_round() -> None:
     assert pairs[-1] == (1_999, 2_000)
 
 
+def test_an_anchor_holds_among_many_changes() -> None:
+    old = [Item("a", f"old {at}") for at in range(200)]
+    new = [Item("a", f"new {at}") for at in range(190)]
+    old[100:100] = new[150:150] = [Item("a", "the same on both sides")]
+    assert (100, 150) in check(old, new)
+
+
 def test_the_work_is_bounded_where_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = 0
     found = aligning._next
