@@ -13,7 +13,7 @@ import click
 from everstep.cli import exits
 from everstep.cli.app import AppError, configured, load, workflow_in
 from everstep.cli.session import Session, options, run_ids, session
-from everstep.cli.text import count, size
+from everstep.cli.text import count
 from everstep.run.workflows import Workflow
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
@@ -59,15 +59,15 @@ def export(run: str, file: str | None, app: str | None, *, as_test: bool) -> int
     kept = test is not None and test[0].exists()  # somebody may have gone on writing it
     if test is not None and not kept:
         test[0].write_text(test[1], "utf-8")
-    _tell(here, place, None if test is None else test[0], kept=kept)
+    _tell(here, place, found.step_count, None if test is None else test[0], kept=kept)
     return exits.OK
 
 
-def _tell(here: Session, place: Path, test: Path | None, *, kept: bool) -> None:
+def _tell(here: Session, place: Path, rows: int, test: Path | None, *, kept: bool) -> None:
     if here.output.as_json:
         here.output.data(export={"file": str(place), "bytes": place.stat().st_size, "test": test and str(test)})
         return
-    here.output.talk(f"wrote {place} ({size(place.stat().st_size)}).")
+    here.output.talk(f"wrote {place}: {count(rows, 'row')}.")
     if test is not None:
         here.output.talk(f"{test} is there, and was left alone." if kept else f"wrote {test}.")
         here.output.talk(f"next: pytest {test}")
