@@ -17,7 +17,7 @@ import pytest
 
 import everstep
 from everstep.trail.why.report import Why
-from tests.integration import why_agents, why_more, why_scenarios, why_variants
+from tests.integration import why_agents, why_further, why_more, why_scenarios, why_variants
 from tests.integration.support import ROOT, environment
 from tests.integration.why_scenarios import Program, World
 
@@ -32,6 +32,7 @@ OTHERS: list[Scenario] = [
     why_variants.nested_bad_answer, why_variants.forgotten_job, why_variants.wrong_tool, why_variants.old_rate,
     why_variants.error_as_text, why_variants.second_attempt, why_variants.one_of_many_rows,
     why_variants.cut_off_in_a_child, why_variants.sent_twice, why_variants.seconds_and_milliseconds,
+    why_further.another_date, why_further.another_currency, why_further.made_up_id,
 ]  # fmt: skip
 NOISY: list[Scenario] = [why_agents.noisy_agent, why_agents.noisy_agent_with_a_number_as_text]
 
@@ -139,13 +140,15 @@ def test_a_failure_inside_steps_and_child_runs_is_followed_to_its_leaf(tmp_path:
         with pytest.raises(ValueError, match="tulips"):
             everstep.Runner(trail).run(top, id="r")
         found = trail.why("r")
-    assert [link.name for link in found.chain] == ["end", "child", "inner", "leaf"]
+    assert [link.name for link in found.chain] == ["end", "child", "inner", "leaf", "choose"]
     assert found.failure is not None
     assert found.failure.run_id != "r"
     assert found.failure.step == "leaf"
     assert found.failure.where is not None
     assert "in leaf: raise ValueError" in found.failure.where
-    assert "nothing that was recorded before it looks odd" in str(found)
+    [suspect] = found.suspects
+    assert (suspect.run_id, suspect.evidence) == ("r", "brought in 'tulips-4411', which the error names")
+    assert suspect.confidence != "high"
 
 
 def test_a_failure_between_steps_names_no_step(tmp_path: Path) -> None:

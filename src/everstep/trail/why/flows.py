@@ -90,7 +90,7 @@ def lost(group: Group) -> Iterator[Oddity]:
             short.append((call, gone, len(taken)))
         else:
             kept += 1
-    if not short or (len(short) > 1 and len(short) > kept / 3):
+    if len(short) > max(1, (kept + len(short)) // 8):
         return
     for call, gone, count in short:
         text = f"took {count} items and gave {count - len(gone)}: {shown(gone[0])} is not among them"
@@ -196,8 +196,9 @@ def _same_item(calls: list[tuple[Call, Profile]]) -> Iterator[Oddity]:
         return
     for call, (before, item) in again.items():
         where = "in it twice" if before is call else f"in what step {before.seq} gave, too"
+        weight = 0.5 if isinstance(item, str) and item.isalpha() else 0.85  # one word is nobody's
         yield Oddity(
-            call, "twice", 0.85 * sure(total - repeats), f"gave {shown(item)}, which is {where}",
+            call, "twice", weight * sure(total - repeats), f"gave {shown(item)}, which is {where}",
             words=set(profile(item).words),
         )  # fmt: skip
 

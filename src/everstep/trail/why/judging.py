@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from everstep.codec.shown import brief
 from everstep.model import Kind, Status, StepError
-from everstep.trail.why import flows, shapes, texts
+from everstep.trail.why import flows, shapes, sources, texts
 from everstep.trail.why.calls import Call, others
 from everstep.trail.why.clues import Clues, clues_of
 from everstep.trail.why.oddities import FEW, Group, Oddity, Sample
@@ -31,6 +31,7 @@ _HIGH, _LIKELY, _WEAK = 0.75, 0.5, 0.2
 _ODD, _REACHES, _EXPLAINS = 0.3, 0.35, 0.35  # what each part is worth
 _SEEN = 0.5  # from which on something is known to have got to the failure
 _PASSED_ON = 0.55  # what is left of an oddity that came with what the step took
+_PASSES_ON = frozenset({"kind", "text", "empty", "scale", "error", "stale", "twice"})  # with the value
 _AT_THE_END = 0.6  # of one that gave nothing as the last of its name: loops end so
 _OF_ITS_KIND = 0.85  # how surely a step reached the failure, if others of its name did
 _AGAIN = 3  # how often a step may be asked the same without being told of
@@ -84,10 +85,11 @@ def _where(error: StepError | None) -> str | None:
 
 def _judged(trail: Trail, trace: Trace) -> list[tuple[Call, Suspect]]:
     found: dict[Call, list[Oddity]] = defaultdict(list)
-    for odd in _oddities(trail, trace):
+    clues = clues_of(trace.error)
+    for odd in _oddities(trail, trace, clues):
         if odd.call not in trace.path:
             found[odd.call].append(odd)
-    clues, victims = clues_of(trace.error), _victims(trace, found)
+    victims = _victims(trace, found)
     reach = _reaches(trace, found)
     last = {calls[-1] for calls in flows.by_name(trace).values()}
     judged = []
@@ -117,7 +119,7 @@ def _by_score(scored: tuple[float, Oddity]) -> float:
     return -scored[0]
 
 
-def _oddities(trail: Trail, trace: Trace) -> Iterator[Oddity]:
+def _oddities(trail: Trail, trace: Trace, clues: Clues) -> Iterator[Oddity]:
     for group in _groups(trail, trace):
         yield from shapes.odd_shapes(group)
         yield from shapes.odd_emptiness(group)
@@ -128,9 +130,11 @@ def _oddities(trail: Trail, trace: Trace) -> Iterator[Oddity]:
         yield from flows.unused(trace, group)
         yield from flows.twice(group)
         yield from flows.decided(group)
+        yield from sources.made_up(group)
     yield from flows.swallowed(trace)
     yield from flows.slow(trace)
     yield from flows.stale(trace)
+    yield from sources.brought(trace, clues)
 
 
 def _groups(trail: Trail, trace: Trace) -> list[Group]:
@@ -152,18 +156,18 @@ def _victims(trace: Trace, found: dict[Call, list[Oddity]]) -> set[Call]:
         group = Group(name, [Sample(call, call.takes) for call in names.get(name, ())], "took")
         for detector in (shapes.odd_shapes, shapes.odd_emptiness, shapes.odd_numbers, texts.odd_texts):
             victims.update(odd.call for odd in detector(group) if odd.strength >= 0.5)
-    strong = {call: max(odd.strength for odd in odds) for call, odds in found.items()}
-    for call, strength in strong.items():
+    strong = {
+        call: max((odd.strength for odd in odds if odd.topic in _PASSES_ON), default=0.0)
+        for call, odds in found.items()
+    }
+    for call, odds in found.items():
+        enough = 0.6 * max(odd.strength for odd in odds)
         words = {word for word in call.takes.words if trace.is_telling(word)}
         givers = {giver for word in words for giver in trace.given[word] if giver.place < call.place}
-        if any(strong.get(giver, 0) >= 0.6 * strength for giver in givers if giver is not call):
+        givers.update(giver for giver in call.feeds.values() if giver is not None)
+        givers.update(inner for child in call.node.children if (inner := trace.of(child)) is not None)
+        if any(strong.get(giver, 0) >= enough for giver in givers if giver is not call):
             victims.add(call)
-        if any(strong.get(giver, 0) >= 0.6 * strength for giver in call.feeds.values() if giver is not None):
-            victims.add(call)
-        for child in call.node.children:
-            inner = trace.of(child)
-            if inner is not None and strong.get(inner, 0) >= 0.6 * strength:
-                victims.add(call)
     return victims
 
 

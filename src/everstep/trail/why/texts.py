@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from statistics import median
 from typing import Any
@@ -17,6 +18,8 @@ _CLOSED = frozenset(".!?\"')]}>`;|*%\u3002\uff01\uff1f\u201d\u2019")
 _DOTS = ("...", "…")
 _FENCE = re.compile(r"^```\w*\n(.*?)(?:\n```)?\s*$", re.DOTALL)
 _TAIL = 30
+_FORMED = 40  # characters that a text may have to be of a form
+_DATED = re.compile(r"[\d.:/T-]{6,}Z?")
 _ERROR = re.compile(
     r"\b(?:error|exception|traceback|failed|failure|timed? ?out|refused|unavailable|denied|forbidden|"
     r"rate.?limit\w*|bad gateway|internal server|try again|could not|overloaded|quota)\b|\b[45]\d\d [A-Z]",
@@ -36,6 +39,7 @@ def odd_texts(group: Group) -> Iterator[Oddity]:
         yield from _broken(path, texts)
         if len(texts) >= FEW:
             yield from _cut_off(path, texts)
+            yield from _other_form(path, texts)
             yield from _short(path, texts)
 
 
@@ -117,6 +121,31 @@ def _short(path: str, texts: list[tuple[Call | None, str]]) -> Iterator[Oddity]:
             unlike = f"{others(len(rest))} have about {middle:,.0f}: {shown(text)}"
             said = f"gave a text{named(path)} of {size} characters, {unlike}"
             yield Oddity(call, "text", 0.6 * sure(len(rest)), said, kinds={"text"}, keys={last_of(path)})
+
+
+def _other_form(path: str, texts: list[tuple[Call | None, str]]) -> Iterator[Oddity]:
+    """A short text that is built otherwise than the others, like a date, or is another one where all are the same."""
+    if any(len(text) > _FORMED for _, text in texts):
+        return
+    for form_of, weight in ((str, 0.7), (_form, 0.8)):
+        forms = Counter(form_of(text) for _, text in texts)
+        usual, count = forms.most_common(1)[0]
+        if count < max(FEW, len(texts) - max(1, len(texts) // 8)) or (form_of is _form and "9" not in usual):
+            continue
+        example = next(text for _, text in texts if form_of(text) == usual)
+        for call, text in texts:
+            if call is not None and text and form_of(text) != usual:
+                said = f"gave {shown(text)}{named(path)} where {others(count)} are like {shown(example)}"
+                yield Oddity(
+                    call, "text", weight * sure(count), said, kinds={"text"}, keys={last_of(path)}, words={text}
+                )
+        return
+
+
+def _form(text: str) -> str:
+    """How a text is built: `2026-03-04` as `9999-99-99`, `A-17` as `a-9`."""
+    digits = re.sub(r"\d", "9", text) if _DATED.fullmatch(text) else re.sub(r"\d+", "9", text)
+    return re.sub(r"[^\W\d_]+", "a", digits)
 
 
 # Errors that came as results.
