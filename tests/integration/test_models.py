@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 import everstep
 from everstep import AsyncModelClient, Graph, ModelClient, Reply, Runner, ScriptedClient, Trail, node, step, workflow
-from everstep.errors import DivergenceError, JournalError, ModelError, ModelUnavailableError
+from everstep.errors import DivergenceError, EscapedStepWarning, JournalError, ModelError, ModelUnavailableError
 from everstep.models.scripted import Asked
 from tests.integration.cli_support import data, run
 from tests.integration.running import Crash
@@ -41,12 +43,13 @@ def trail(tmp_path: Path) -> Any:
 
 def test_a_script_answers_in_order_and_keeps_what_it_was_asked() -> None:
     client = ScriptedClient(["one", counted("two")])
-    conversation = user("first")
+    conversation: list[dict[str, Any]] = [{"role": "user", "content": [{"text": "first"}]}]
     assert client.complete(conversation, model="m") == Reply(text="one", model="m", finish_reason="stop")
-    conversation[0]["content"] = "changed since"
+    conversation[0]["content"][0]["text"] = "changed since"
     assert client.complete(user("second"), model="n", temperature=0).input_tokens == 10
-    assert client.asked == [Asked(user("first"), "m", {}), Asked(user("second"), "n", {"temperature": 0})]
-    with pytest.raises(ModelError, match="it has 2 lines, and this is question 3"):
+    before = [{"role": "user", "content": [{"text": "first"}]}]
+    assert client.asked == [Asked(before, "m", {}), Asked(user("second"), "n", {"temperature": 0})]
+    with pytest.raises(ModelError, match="it has no line for question 3"):
         client.complete(user("third"), model="m")
 
 
@@ -227,6 +230,28 @@ def test_a_client_can_be_given_to_a_step_and_to_a_node(trail: Trail) -> None:
     assert trail.replay("g", graph).identical
     [of_node] = trail.get_steps("g")
     assert (of_node.usage, of_node.superstep) == ({"tool": "retriever"}, 0)
+
+
+def test_a_call_that_misses_its_run_is_told_of_at_the_line_that_made_it(trail: Trail) -> None:
+    client = ScriptedClient(["a"])
+    began, asked = threading.Event(), threading.Event()
+
+    def worker() -> None:
+        began.wait()
+        client.complete(user("x"), model="m")
+        asked.set()
+
+    outside = threading.Thread(target=worker)
+    outside.start()
+
+    @workflow
+    def waiting() -> None:
+        began.set()
+        asked.wait()
+
+    with pytest.warns(EscapedStepWarning, match=re.escape(__file__)):
+        Runner(trail).run(waiting, id="r")
+    outside.join()
 
 
 def test_what_a_step_used_can_be_said_by_any_step_and_in_no_other_place(trail: Trail) -> None:

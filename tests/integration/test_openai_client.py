@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+import socket
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 import everstep
 from everstep import OpenAIClient, Reply, Runner, Secret, workflow
-from everstep.errors import ModelError, ModelUnavailableError
+from everstep.errors import EverstepError, ModelError, ModelUnavailableError
 from everstep.models import http
 from tests.integration.endpoint import COUNTED, DONE, body, event, refuses, says, sends, serving, streams
 
@@ -106,18 +108,19 @@ def test_a_refusal_is_not_and_says_the_way_out(status: int, way_out: str) -> Non
     assert str(error).endswith(way_out)
 
 
-def test_a_redirection_is_not_followed() -> None:
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirection_is_not_followed(status: int) -> None:
     """Promise 10: the key goes nowhere else."""
     with serving(says()) as (elsewhere, other):
 
         def redirects(handler: Any) -> None:
-            handler.send_response(307)
+            handler.send_response(status)
             handler.send_header("Location", f"{elsewhere}/chat/completions")
             handler.send_header("Content-Length", "0")
             handler.end_headers()
 
         error = failure(redirects)
-    assert (type(error), error.status, other.asked) == (ModelError, 307, [])
+    assert (type(error), error.status, other.asked) == (ModelError, status, [])
 
 
 def cut_off(handler: Any) -> None:
@@ -153,9 +156,12 @@ def test_a_stream_that_is_cut_off_is_seen_and_so_is_one_that_breaks_off_with_an_
         [event({"content": "Pa"})],
         [event({"content": "Pa"}), b'data: {"error": {"message": "overload"}}\n\n'],
     ):
-        assert isinstance(failure(streams(*events), ask=streamed), ModelUnavailableError)
-    with serving(streams(event({"content": "Pa"}, "stop"))) as (url, _):  # some say nothing at the end
-        assert streamed(OpenAIClient(url)) == ["Pa"]
+        error = failure(streams(*events), ask=streamed)
+        assert isinstance(error, ModelUnavailableError)
+    assert "it broke off: overload. Ask again." in str(error)
+    for events in ([event({"content": "Pa"}, "stop")], [event({"content": "Pa"}), DONE]):  # either says that it is over
+        with serving(streams(*events)) as (url, _):
+            assert streamed(OpenAIClient(url)) == ["Pa"]
 
 
 @pytest.mark.parametrize("data", [b'{"choices": [', b"", b"[" * 100_000, b"\xff\xfe\x00"])
@@ -216,6 +222,38 @@ def test_an_answer_that_drips_is_given_up() -> None:
     assert "longer than 0.1 s" in str(failure(drips, timeout=0.1))
 
 
+def test_a_refusal_whose_words_drip_is_a_refusal() -> None:
+    def drips(handler: Any) -> None:
+        handler.send_response(403)
+        handler.end_headers()
+        try:
+            while not handler.endpoint.released.wait(0.01):
+                handler.wfile.write(b"no ")
+        except OSError:
+            pass
+
+    error = failure(drips, timeout=0.1)
+    assert (type(error), error.status) == (ModelError, 403)
+
+
+def test_half_a_character_is_replaced_because_it_cannot_be_stored() -> None:
+    said = rb'{"choices": [{"message": {"content": "a\ud83d b\ud83d\ude00"}}]}'
+    with serving(sends(said)) as (url, _):
+        assert OpenAIClient(url).complete(ASKED, model="m").text == "a? b\U0001f600"
+
+
+def test_a_network_that_is_blocked_on_purpose_is_no_failure_of_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    class BlockedError(EverstepError, ConnectionError):
+        pass
+
+    def blocked(*args: Any, **kwargs: Any) -> None:
+        raise BlockedError("no network in tests")
+
+    monkeypatch.setattr(socket, "create_connection", blocked)
+    with pytest.raises(BlockedError):
+        OpenAIClient("http://localhost/v1").complete(ASKED, model="m")
+
+
 def test_an_endpoint_that_is_not_there_is_told() -> None:
     with serving(says()) as (url, _):
         pass
@@ -224,8 +262,10 @@ def test_an_endpoint_that_is_not_there_is_told() -> None:
 
 
 def test_what_has_no_form_as_json_is_not_sent() -> None:
-    with serving(says()) as (url, endpoint), pytest.raises(ModelError, match="no form as JSON"):
-        OpenAIClient(url).complete([{"role": "user", "content": object()}], model="m")
+    with serving(says()) as (url, endpoint):
+        for content, temperature in ((object(), 0.0), ("x", math.nan)):
+            with pytest.raises(ModelError, match="no form as JSON"):
+                OpenAIClient(url).complete([{"content": content}], model="m", temperature=temperature)
     assert endpoint.asked == []
 
 

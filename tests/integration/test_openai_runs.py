@@ -24,11 +24,20 @@ def test_a_call_is_tried_again_when_that_is_worth_it_and_every_attempt_is_kept(t
         def ask() -> str:
             return client.complete(ASKED, model="m").text
 
+        twin = AsyncModelClient(client)
+
+        @workflow
+        async def ask_later() -> str:
+            return (await twin.complete(ASKED, model="m")).text
+
         assert Runner(trail).run(ask, id="r").value == "Paris"
-        assert [(str(row.kind), row.attempt) for row in trail.steps("r")[1:-1]] == [
-            ("attempt", 1), ("attempt", 2), ("step", 3),
-        ]  # fmt: skip
-    assert len(endpoint.asked) == 3
+        endpoint.answers[:0] = [refuses(503), refuses(429)]
+        assert Runner(trail).run(ask_later, id="s").value == "Paris"
+        for run_id in "rs":
+            assert [(str(row.kind), row.attempt) for row in trail.steps(run_id)[1:-1]] == [
+                ("attempt", 1), ("attempt", 2), ("step", 3),
+            ]  # fmt: skip
+    assert len(endpoint.asked) == 6
 
 
 def test_a_refusal_is_not_tried_again_and_raised_again_from_the_record(tmp_path: Path) -> None:

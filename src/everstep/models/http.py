@@ -7,12 +7,12 @@ import json
 import ssl
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from everstep.errors import ModelError, ModelUnavailableError
+from everstep.errors import EverstepError, ModelError, ModelUnavailableError
 
 MAX_BYTES = 32 * 1024 * 1024  # of an answer; no model writes as much
 _MAX_ERROR = 64 * 1024
@@ -57,7 +57,7 @@ class Exchange:
                 raise self._refused(error) from None
         kind = self._response.headers.get_content_type()
         if kind != accept and not (accept.endswith("json") and kind.endswith("+json")):
-            said = self._said(self._response.read(_MAX_ERROR))
+            said = self._said(self._begun(self._response))
             raise ModelError(
                 self._endpoint, f"it answered with {kind}, not {accept}{said}", "Check base_url: is /v1 missing?"
             )
@@ -69,16 +69,12 @@ class Exchange:
 
     def json(self) -> Any:
         """The whole answer."""
-        body = bytearray()
-        while part := self._response.read1(_CHUNK):
-            body += part
-            self._check(len(body))
-            if time.monotonic() > self._ends:
-                raise TimeoutError
+        body = b"".join(self._parts(self._response, MAX_BYTES))
+        self._check(len(body))
         length = self._response.headers.get("Content-Length")
         if length is not None and length.isdecimal() and len(body) < int(length):
             raise ModelUnavailableError(self._endpoint, "its answer was cut off", "Ask again.")
-        return self._parsed(bytes(body))
+        return self._parsed(body)
 
     def events(self) -> Iterator[Any]:
         """The events of a stream, up to the one that says that it is over, or to its end."""
@@ -97,9 +93,11 @@ class Exchange:
                 raise ModelUnavailableError(self._endpoint, f"it broke off{self._said(value)}", "Ask again.")
             yield event
 
-    def failed(self, error: Exception) -> ModelError:
+    def failed(self, error: Exception) -> EverstepError:
         """What kept the exchange from ending well."""
         reason = error.reason if isinstance(error, URLError) else error
+        if isinstance(reason, EverstepError):
+            return reason  # a network that is blocked on purpose
         if isinstance(reason, ssl.SSLCertVerificationError):
             return ModelError(self._endpoint, "its certificate is not trusted", "Check base_url, or whom you trust.")
         if isinstance(reason, TimeoutError):
@@ -121,10 +119,26 @@ class Exchange:
                 self._endpoint, "it redirects, which is not followed because the key would go along",
                 "Use the address that it redirects to as base_url.", status=status,
             )  # fmt: skip
-        reason = f"status {status}{self._said(error.read(_MAX_ERROR))}"
+        reason = f"status {status}{self._said(self._begun(error.fp))}"
         if status in _AGAIN or status >= 500:
             return ModelUnavailableError(self._endpoint, reason, "Ask again later.", status=status)
         return ModelError(self._endpoint, reason, _WAYS_OUT.get(status, "Look at what was asked."), status=status)
+
+    def _parts(self, response: Any, limit: int) -> Iterator[bytes]:
+        """What comes in, until that is more than the limit, or takes too long."""
+        while limit >= 0 and (part := response.read1(_CHUNK)):
+            yield part
+            limit -= len(part)
+            if time.monotonic() > self._ends:
+                raise TimeoutError
+
+    def _begun(self, response: Any) -> bytes:
+        """The beginning of a body that is no answer, as far as it can be had."""
+        body = b""
+        with suppress(OSError, http.client.HTTPException):
+            for part in self._parts(response, _MAX_ERROR):
+                body += part
+        return body
 
     def _said(self, body: bytes) -> str:
         """What an endpoint says of a failure, as one short line: never the key, which some of them repeat."""
@@ -145,7 +159,10 @@ class Exchange:
 
     def _parsed(self, data: bytes) -> Any:
         try:
-            return json.loads(data)
+            found = json.loads(data)
+            if b"\\ud" in data.lower():  # perhaps half a character, which cannot be stored: it becomes a question mark
+                found = json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
+            return found  # noqa: TRY300 - what comes after it is about both
         except (ValueError, RecursionError):
             raise ModelUnavailableError(
                 self._endpoint, f"its answer is no JSON{self._said(data)}", "Ask again."

@@ -36,16 +36,13 @@ class ScriptedClient(LeafClient):
 
     def __init__(self, script: Script, *, prices: Prices | None = None, retry: Retry = RETRY) -> None:
         super().__init__(prices=prices, retry=retry)
-        self._by = script if callable(script) or isinstance(script, Mapping) else iter(list(script))
+        self._script = script if callable(script) or isinstance(script, Mapping) else list(script)
         self._lock = threading.Lock()
         self.asked: list[Asked] = []
 
     def ask(self, messages: list[dict[str, Any]], model: str, settings: dict[str, Any]) -> Reply:
         """The next line of the script."""
-        with self._lock:
-            asked = Asked(*copy.deepcopy((messages, model, settings)))
-            self.asked.append(asked)
-            line = self._line(asked)
+        line = self._line(Asked(*copy.deepcopy((messages, model, settings))))
         if isinstance(line, Exception):
             raise line
         return line if isinstance(line, Reply) else Reply(text=line, model=model, finish_reason="stop")
@@ -57,17 +54,17 @@ class ScriptedClient(LeafClient):
         yield reply
 
     def _line(self, asked: Asked) -> Line:
-        if callable(self._by):
-            return self._by(asked.messages, model=asked.model, **asked.settings)
-        last = asked.messages[-1].get("content") if asked.messages else None
-        if isinstance(self._by, Mapping):
-            if isinstance(last, str) and last in self._by:
-                return self._by[last]
-            raise _missing(f"it has no line for a conversation that ends with {last!r:.80}")
-        for line in self._by:
-            return line
-        raise _missing(f"it has {len(self.asked) - 1} lines, and this is question {len(self.asked)}")
-
-
-def _missing(reason: str) -> ModelError:
-    return ModelError("the script", reason, "Give ScriptedClient an answer for it.")
+        with self._lock:
+            number = len(self.asked)
+            self.asked.append(asked)
+        script, what = self._script, f"question {number + 1}"
+        if callable(script):
+            return script(asked.messages, model=asked.model, **asked.settings)
+        if isinstance(script, Mapping):
+            last = asked.messages[-1].get("content") if asked.messages else None
+            if isinstance(last, str) and last in script:
+                return script[last]
+            what = f"a conversation that ends with {last!r:.80}"
+        elif number < len(script):
+            return script[number]
+        raise ModelError("the script", f"it has no line for {what}", "Give ScriptedClient an answer for it.")

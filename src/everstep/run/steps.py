@@ -140,7 +140,7 @@ class Step(Generic[P, R]):
         if not live_runs() or CURRENT.get() is OUTSIDE:
             return
         frame = sys._getframe(1)  # noqa: SLF001 - whose call it was
-        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("everstep.run."):
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("everstep."):
             frame = frame.f_back
         place = frame.f_code.co_filename, frame.f_lineno
         if place not in self._escapes:
