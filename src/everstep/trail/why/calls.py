@@ -41,31 +41,29 @@ class Call:
 
     @cached_property
     def gives(self) -> Profile:
-        """What came of it."""
-        return profile(self.output)
+        """What came of it: a value, what it set in the state, or what a route chose."""
+        row = self.node.record
+        if self.chooses:
+            return profile(row.decision)
+        if self._gave is not None:
+            return profile(self._gave)
+        return profile(_readable(lambda: row.output if row.output is not None else _set(row.values)))
 
     @cached_property
     def takes(self) -> Profile:
-        """What went in."""
-        return profile(self.inputs)
+        """What went in, by name where names are known."""
+        row = self.node.begun
+        return profile(self._given if self._given is not None else _readable(lambda: row.inputs))
 
     @property
     def output(self) -> Any:
-        """What it gave: a value, what it set in the state, or what a route chose."""
-        row = self.node.record
-        if self.chooses:
-            return row.decision
-        if self._gave is not None:
-            return self._gave
-        return _readable(lambda: row.output if row.output is not None else _set(row.values))
+        """What it gave."""
+        return self.gives.value
 
     @property
     def inputs(self) -> Any:
-        """What it was given, by name where names are known."""
-        if self._given is not None:
-            return self._given
-        row = self.node.begun
-        return _readable(lambda: row.inputs)
+        """What it was given."""
+        return self.takes.value
 
     @cached_property
     def new(self) -> set[str]:

@@ -18,6 +18,7 @@ _CLOSED = frozenset(".!?\"')]}>`;|*%\u3002\uff01\uff1f\u201d\u2019")
 _DOTS = ("...", "…")
 _FENCE = re.compile(r"^```\w*\n(.*?)(?:\n```)?\s*$", re.DOTALL)
 _TAIL = 30
+_FIRST = 16  # texts that tell whether they have a form
 _FORMED = 40  # characters that a text may have to be of a form
 _DATED = re.compile(r"[\d.:/T-]{6,}Z?")
 _ERROR = re.compile(
@@ -128,6 +129,8 @@ def _other_form(path: str, texts: list[tuple[Call | None, str]]) -> Iterator[Odd
     if any(len(text) > _FORMED for _, text in texts):
         return
     for form_of, weight in ((str, 0.7), (_form, 0.8)):
+        if len({form_of(text) for _, text in texts[:_FIRST]}) > _FIRST // 4:
+            continue  # no form at all
         forms = Counter(form_of(text) for _, text in texts)
         usual, count = forms.most_common(1)[0]
         if count < max(FEW, len(texts) - max(1, len(texts) // 8)) or (form_of is _form and "9" not in usual):
