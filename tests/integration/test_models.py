@@ -6,13 +6,22 @@ import asyncio
 import re
 import threading
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import apsw
 import pytest
 
 import everstep
 from everstep import AsyncModelClient, Graph, ModelClient, Reply, Runner, ScriptedClient, Trail, node, step, workflow
-from everstep.errors import DivergenceError, EscapedStepWarning, JournalError, ModelError, ModelUnavailableError
+from everstep.errors import (
+    DamagedError,
+    DivergenceError,
+    EscapedStepWarning,
+    JournalError,
+    ModelError,
+    ModelUnavailableError,
+)
 from everstep.models.scripted import Asked
 from tests.integration.cli_support import data, run
 from tests.integration.running import Crash
@@ -128,6 +137,19 @@ def test_a_resumed_run_asks_no_model_again(trail: Trail) -> None:
         Runner(trail).run(talk, id="r")
     assert [reply.text for reply in Runner(trail).run(talk, id="r").value] == ["a", "b"]
     assert len(client.asked) == 2
+
+
+def test_the_form_of_a_conversation_makes_no_difference(trail: Trail) -> None:
+    @workflow
+    def asking() -> str:
+        return client.complete(messages, model="m", **settings).text
+
+    messages: Any = [{"role": "user", "content": "x"}]
+    settings = {"top_p": 1, "seed": 2}
+    client = ScriptedClient(["a"])
+    Runner(trail).run(asking, id="r")
+    messages, settings = (MappingProxyType(messages[0]),), {"seed": 2, "top_p": 1}
+    assert trail.replay("r", asking).identical
 
 
 def test_a_replay_asks_no_model(trail: Trail) -> None:
@@ -340,6 +362,21 @@ def test_show_sums_what_models_were_asked(trail: Trail, tmp_path: Path) -> None:
     assert "n, 1 call, 1,100 tokens (1,000 in, 100 out)\n" in shown
     assert "all, 4 calls, 4,400 tokens (4,000 in, 400 out), cost 0.0135, 1 call without a price" in shown
     assert data("show", "r", "--trail", path)["show"]["usage"] == trail.usage("r").to_dict()
+
+
+def test_a_run_can_be_shown_though_one_inside_is_damaged(trail: Trail, tmp_path: Path) -> None:
+    """Promise 9: the sums say so."""
+    Runner(trail).run(nested(ScriptedClient(script)), id="r")
+    trail.close()
+    path, connection = tmp_path / "trail.db", apsw.Connection(str(tmp_path / "trail.db"))
+    connection.execute("update step set started = started + 1 where id in (select head from run where parent = 'r')")
+    connection.close()
+    shown = run("show", "r", "--trail", path)
+    assert shown.exit_code == 0
+    assert "what they were asked cannot be told: damage in run" in " ".join(shown.stdout.split())
+    assert data("show", "r", "--trail", path)["show"]["usage"] is None
+    with everstep.open(path, read_only=True) as again, pytest.raises(DamagedError):
+        again.usage("r")
 
 
 def test_show_says_nothing_of_models_where_none_was_asked(trail: Trail, tmp_path: Path) -> None:
