@@ -108,6 +108,17 @@ class TestRunsByHand:
         assert verdicts(found) == ["~w 0 0 inputs", "~a 1 1 output"]
         assert found.first is found.steps[0]
 
+    def test_steps_may_nest_as_deep_as_they_like(self) -> None:
+        trail = Trail(MemoryStore())
+        for run_id in "ab":
+            run, inside = trail.record(run_id), None
+            for depth in range(1_500):
+                inside = run.step("dig", kind=Kind.COMPOSITE_START, parent=inside, inputs=f"{run_id} {depth}").id
+            run.step("dug", parent=inside, output=run_id)
+        found = trail.compare("a", "b")
+        assert [pair.verdict for pair in found.steps[1:]] == [Verdict.CHANGED] * 1_501
+        assert found.first is found.steps[1]
+
 
 class TestFunctions:
     def test_of_long_texts_the_words_that_differ_are_shown(self, trail: Trail) -> None:

@@ -70,11 +70,15 @@ class Mark:
     @property
     def words(self) -> frozenset[bytes]:
         """The words of its payload, and of what ran in it; of long ones some."""
-        if self._words is None:
-            bodies = map(frame.unpack, self._bodies)
-            own = frozenset(word for body in bodies for word in _WORD.findall(body[:_LOOKED_AT]))
-            self._words = own.union(*(strand.words for strand in self.inside[:_FEW]))
+        if self._words is None:  # no deeper than one level: steps may nest as deep as they like
+            self._words = self.own_words.union(*(strand.words for strand in self.inside[:_FEW]))
         return self._words
+
+    @property
+    def own_words(self) -> frozenset[bytes]:
+        """The words of its payload alone."""
+        bodies = map(frame.unpack, self._bodies)
+        return frozenset(word for body in bodies for word in _WORD.findall(body[:_LOOKED_AT]))
 
     @property
     def superstep(self) -> int | None:
@@ -105,7 +109,7 @@ class Strand:
     @cached_property
     def words(self) -> frozenset[bytes]:
         """The words of its first steps."""
-        return frozenset[bytes]().union(*(mark.words for mark in self.marks[:_FEW]))
+        return frozenset[bytes]().union(*(mark.own_words for mark in self.marks[:_FEW]))
 
 
 def _out_of_order(mark: Mark) -> tuple[object, ...]:
