@@ -111,6 +111,37 @@ def test_a_graph_that_failed_in_part_is_explained(tmp_path: Path) -> None:
     assert "completed in part" in found.summary()
 
 
+def test_a_run_that_was_cancelled_has_not_failed(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "t.db") as trail:
+        run = trail.record("r")
+        run.step("read", output="a page")
+        run.release()
+        trail.cancel("r")
+        found = trail.why("r")
+    assert found.failure is not None
+    assert (found.failure.error, found.suspects) == (None, ())
+    assert found.summary() == "r is cancelled"
+
+
+def test_a_graph_inside_a_graph_is_followed_to_the_value_from_outside(tmp_path: Path) -> None:
+    @node(output="offer")
+    def ask(city: str) -> dict[str, str]:
+        return {"city": city, "code": "Q-4411"}
+
+    @node(output="booked")
+    def book(offer: dict[str, str]) -> str:
+        raise LookupError(f"nothing is known of {offer['code']}")
+
+    inner = Graph([book], name="inner")
+    with everstep.open(tmp_path / "t.db") as trail:
+        with pytest.raises(LookupError):
+            everstep.Runner(trail).run(Graph([ask, inner.as_node()], name="outer"), {"city": "Porto"}, id="r")
+        found = trail.why("r")
+    assert [link.name for link in found.chain] == ["end", "inner", "book", "ask"]
+    assert found.suspects[0].evidence == "brought in 'Q-4411', which the error names"
+    assert "took offer from it" in found.suspects[0].link
+
+
 def test_a_fork_is_explained_with_what_it_shares(tmp_path: Path) -> None:
     with everstep.open(tmp_path / "t.db") as trail:
         with trail.record("parent") as run:

@@ -107,7 +107,7 @@ def _judged(trail: Trail, trace: Trace) -> list[tuple[Call, Suspect]]:
             score = min(score, _HIGH - 0.01)  # what is only odd is no proof
         judged.append((score, call, best))
     judged.sort(key=lambda each: (-each[0], each[1].place))
-    is_done = trace.story.run.status is Status.COMPLETED
+    is_done = trace.error is None
     return [
         (call, _suspect(trace, call, best, score))
         for score, call, best in judged[:_SUSPECTS]

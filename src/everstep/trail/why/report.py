@@ -183,7 +183,7 @@ class Why:
 
 
 _CERTAINTY = {"high": "most likely", "likely": "likely", "weak": "perhaps"}
-_VERBS = {Status.FAILED: "failed", Status.PARTIAL: "completed in part,", Status.CANCELLED: "was cancelled"}
+_VERBS = {Status.FAILED: "failed", Status.PARTIAL: "completed in part,"}
 _NOTHING = (
     "nothing that was recorded before it looks odd: what failed is the first place to look. "
     "A wrong value that looks like all others cannot be told from a right one."

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from everstep.trail.trail import Trail
 
 _DEPTH = 20  # child runs inside child runs
+_NO_FAILURE = frozenset({Status.COMPLETED, Status.CANCELLED, Status.STOPPED})
 _OPEN = frozenset({Status.ACTIVE, Status.UNKNOWN, Status.PAUSED})
 _BEFORE, _IN_CODE = 0.35, 0.6  # how surely a value reached code that keeps no record of what it takes
 _SIGN = re.compile(r"[\d@/_:#.]")  # in a word that is no plain one
@@ -91,7 +92,9 @@ class Trace:
 
     @property
     def error(self) -> StepError | None:
-        """What the run failed with, told by the innermost that knows."""
+        """What the run failed with, told by the innermost that knows; nothing where it was asked to end."""
+        if self.story.run.status in _NO_FAILURE:
+            return None
         rows = [call.error for call in reversed(self.path)] + [error_of(end) for end in reversed(self.ends)]
         return next((error for error in rows if error is not None), None)
 
