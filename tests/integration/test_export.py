@@ -13,6 +13,7 @@ import everstep
 from everstep import AsyncTrail, Runner, Secret, Trail, register, step, workflow
 from everstep.codec.record import erase
 from everstep.errors import PrunedError, RunExistsError, RunNotFoundError, UnreadableError
+from everstep.store.base import Claim, NewRun
 from tests.corpus.make import EXPECTED
 from tests.corpus.same import same
 from tests.integration.moved import KINDS, SECRET, Offer, booking, journey
@@ -132,6 +133,27 @@ def test_a_child_that_is_there_and_is_another_is_never_mixed_up(trail: Trail, ot
         other.import_run(file)
     with pytest.raises(RunNotFoundError):
         other.run("children")
+
+
+def test_an_import_that_was_interrupted_is_done_by_the_next_one(
+    trail: Trail, other: Trail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = trail.export(KINDS["children"][0](trail), tmp_path / "run.everstep")
+    create = other.store.create
+
+    def interrupted(new: NewRun) -> Claim:
+        if new.id == "children/booking#0":
+            raise KeyboardInterrupt
+        return create(new)
+
+    monkeypatch.setattr(other.store, "create", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        other.import_run(file)
+    assert [run.id for run in other.runs()] == ["children/booking#1"]
+    monkeypatch.undo()
+    other.import_run(file)
+    assert rows(other, "children") == rows(trail, "children")
+    assert other.replay("children", journey).identical
 
 
 def test_a_child_that_was_dropped_or_pruned_is_told_by_its_step_alone(

@@ -5,91 +5,20 @@ import socket
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import entry_points
 
 import pytest
 
-import everstep
 from everstep.errors import BlockedNetworkError
 from everstep.testing.network import no_network
+from tests.integration.plugging import EXPORT, PLUGIN, REPLAYS, change, export, made, plugin, pytest_in
 from tests.integration.support import ROOT, environment
 
 pytest_plugins = ["pytester"]
 
-PLUGIN = "everstep.testing.plugin"
-SHOP = """
-import everstep
-from everstep import step, workflow
-
-LIVE = []
-
-@step
-def search(city):
-    LIVE.append(city)
-    return [{"hotel": "A", "price": 90}, {"hotel": "B", "price": 70}]
-
-@step
-def pay(hotel, amount):
-    raise ConnectionError("declined")
-
-@workflow
-def booking(city, budget=100):
-    best = min(search(city), key=lambda offer: offer["price"])
-    return pay(best["hotel"], best["price"])
-
-@workflow
-def approval(text):
-    return f"{text}: {everstep.pause('send it?')}"
-"""
-EXPORT = """
-import everstep, shop
-
-with everstep.open(":memory:") as trail:
-    runner = everstep.Runner(trail)
-    runner.run(shop.booking, "Rome", id="b-1", error_handling="continue", tags={"user": "ada"})
-    runner.run(shop.approval, "it", id="a-1")
-    runner.run(shop.approval, id="a-1", answer="yes")
-    runner.run(shop.approval, "it", id="a-2")
-    for name in ("b-1", "a-1", "a-2"):
-        trail.export(name, f"runs/{name}.everstep")
-"""
-REPLAYS = """
-import pytest, shop
-
-@pytest.mark.everstep_replay("runs/b-1.everstep", workflow=shop.booking)
-def test_booking():
-    pass
-"""
-
-
-@pytest.fixture(autouse=True)
-def the_same_package_as_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
-
 
 @pytest.fixture
-def shop(pytester: pytest.Pytester) -> pytest.Pytester:
-    """A folder with a program, and runs of it on file."""
-    pytester.makepyfile(shop=SHOP, export=EXPORT)
-    pytester.mkdir("runs")
-    subprocess.run([sys.executable, "export.py"], cwd=pytester.path, env=environment(), check=True)
-    (pytester.path / "export.py").unlink()
-    return pytester
-
-
-def pytest_in(place: pytest.Pytester, *words: str) -> pytest.RunResult:
-    """Run pytest there as somebody does who has installed Everstep."""
-    known = any(found.value == PLUGIN for found in entry_points(group="pytest11"))
-    plugin = [] if known else ["-p", PLUGIN]
-    return place.runpytest_subprocess(
-        *plugin, "-p", "no:cacheprovider", "-p", "no:randomly", "--strict-markers", *words
-    )
-
-
-def change(place: pytest.Pytester, old: str, new: str) -> None:
-    path = place.path / "shop.py"
-    assert old in path.read_text("utf-8")
-    path.write_text(path.read_text("utf-8").replace(old, new), "utf-8")
+def shop(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    return made(pytester, monkeypatch)
 
 
 def test_pytest_finds_the_plugin_by_its_entry_point_and_it_loads_nothing() -> None:
@@ -165,7 +94,7 @@ def test_a_fixture_that_fails_points_at_the_line_of_the_test(shop: pytest.Pytest
 def test_a_text_of_many_lines_is_shown_as_a_diff(shop: pytest.Pytester) -> None:
     prompt = "You book hotels.\\nBe kind.\\nCity: "
     change(shop, "min(search(city)", f"min(search('{prompt}' + city)")
-    subprocess.run([sys.executable, "-c", EXPORT], cwd=shop.path, env=environment(), check=True)
+    export(shop, EXPORT)
     change(shop, "Be kind.", "Be quick.")
     shop.makepyfile(REPLAYS)
     pytest_in(shop).stdout.fnmatch_lines(
@@ -201,63 +130,29 @@ def test_paths_are_those_beside_the_test(shop: pytest.Pytester, monkeypatch: pyt
     pytest_in(shop, str(test)).assert_outcomes(passed=1)
 
 
-def test_a_file_is_recorded_again_when_that_is_asked_for_and_it_is_said(shop: pytest.Pytester) -> None:
-    change(shop, "min(search", "max(search")
-    change(shop, 'raise ConnectionError("declined")', 'return f"paid {amount}"')
-    shop.makepyfile(REPLAYS)
-    before = (shop.path / "runs/b-1.everstep").read_bytes()
-    pytest_in(shop).assert_outcomes(failed=1)
-    assert (shop.path / "runs/b-1.everstep").read_bytes() == before
-    result = pytest_in(shop, "--everstep-update")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines([
-        "*everstep: recorded again, live*", "runs/b-1.everstep: b-1, failed with 4 entries, is now completed with 4",
-    ])  # fmt: skip
+def test_a_test_with_several_marks_needs_all_of_its_runs(shop: pytest.Pytester) -> None:
+    second = (
+        '@pytest.mark.everstep_replay("runs/a-1.everstep", workflow=shop.approval)\ndef test_booking(everstep_report):'
+    )
+    shop.makepyfile(
+        REPLAYS.replace("def test_booking():", second) + "    assert everstep_report.workflow == 'approval'\n"
+    )
     pytest_in(shop).assert_outcomes(passed=1)
-    trail = everstep.open(":memory:")
-    run = trail.import_run(shop.path / "runs/b-1.everstep")
-    assert (run.id, run.status, run.tags) == ("b-1", "completed", {"user": "ada"})
-    assert trail.step("b-1", run.head).output == "paid 90"
-
-
-def test_recording_again_gives_the_answers_that_are_on_record(shop: pytest.Pytester) -> None:
-    change(shop, "{text}: ", "{text} = ")
-    shop.makepyfile(REPLAYS.replace("b-1", "a-1").replace("booking", "approval"))
-    pytest_in(shop).assert_outcomes(failed=1)
-    pytest_in(shop, "--everstep-update").assert_outcomes(passed=1)
-    trail = everstep.open(":memory:")
-    run = trail.import_run(shop.path / "runs/a-1.everstep")
-    assert trail.step("a-1", run.head).output == "it = yes"
-
-
-def test_what_replays_otherwise_at_once_is_seen_when_it_is_recorded_again(shop: pytest.Pytester) -> None:
-    change(shop, 'best["price"])\n', 'best["price"] + __import__("time").time_ns())\n')
-    shop.makepyfile(REPLAYS)
-    result = pytest_in(shop, "--everstep-update")
+    change(shop, "min(search", "max(search")
+    result = pytest_in(shop)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*'pay': changed argument*"])
+    result.stdout.fnmatch_lines(["runs/b-1.everstep: *"])
 
 
-def test_inputs_that_no_longer_fit_are_told_and_the_file_stays(shop: pytest.Pytester) -> None:
-    change(shop, "booking(city, budget=100)", "booking(town)")
-    change(shop, "search(city), key", "search(town), key")
-    shop.makepyfile(REPLAYS)
-    before = (shop.path / "runs/b-1.everstep").read_bytes()
-    result = pytest_in(shop, "--everstep-update")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*could not be recorded again: TypeError: *town*"])
-    assert (shop.path / "runs/b-1.everstep").read_bytes() == before
-
-
-def test_inputs_that_were_secrets_are_told(shop: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_secrets_replays_on_a_machine_with_another_key(
+    shop: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("EVERSTEP_KEY_FILE", str(shop.path / "key"))
     code = EXPORT.replace('"Rome"', 'everstep.Secret("Rome")')
-    subprocess.run([sys.executable, "-c", code], cwd=shop.path, env=environment(), check=True)
+    export(shop, code)
+    monkeypatch.setenv("EVERSTEP_KEY_FILE", str(shop.path / "another"))
     shop.makepyfile(REPLAYS)
     pytest_in(shop).assert_outcomes(passed=1)
-    result = pytest_in(shop, "--everstep-update")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*cannot be recorded again*'city'*could not be stored*"])
 
 
 def test_rules_of_ones_own_keep_secrets_out_of_a_replay_too(
@@ -267,7 +162,7 @@ def test_rules_of_ones_own_keep_secrets_out_of_a_replay_too(
     rule = 'everstep.Rule("hotel", pattern=r"HTL-\\d+")'
     change(shop, '"hotel": "B"', '"hotel": "HTL-12345"')
     code = EXPORT.replace('":memory:"', f'":memory:", redact=[{rule}]')
-    subprocess.run([sys.executable, "-c", code], cwd=shop.path, env=environment(), check=True)
+    export(shop, code)
     assert "HTL-12345" not in (shop.path / "runs/b-1.everstep").read_text("utf-8")
     shop.makepyfile(
         REPLAYS.replace("shop.booking", f"shop.booking, redact=[{rule}]").replace("import", "import everstep,")
@@ -303,8 +198,13 @@ def test_the_network_is_back_behind_a_replay() -> None:
                     reach()
         assert [place.rpartition(":")[0] or place for place in tried] == [*["127.0.0.1"] * 4, "example.org"]
         socket.create_connection(server.getsockname()).close()
+        with no_network():
+            with no_network():
+                pass
+            with pytest.raises(BlockedNetworkError):
+                socket.create_connection(server.getsockname())
     assert {name: getattr(socket, name) for name in before} == before
-    assert not {"connect", "connect_ex", "sendto", "sendmsg"} & vars(socket.socket).keys()
+    assert not {"connect", "connect_ex", "sendto"} & vars(socket.socket).keys()
 
 
 ALWAYS = """
@@ -340,9 +240,8 @@ def test_a_session_without_runs_on_file_loads_none_of_the_library(pytester: pyte
                 "everstep.testing", "everstep.testing.plugin"
             ]
     """)
-    known = any(found.value == PLUGIN for found in entry_points(group="pytest11"))
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *([] if known else ["-p", PLUGIN])], cwd=pytester.path,
+        [sys.executable, "-m", "pytest", "-q", *plugin()], cwd=pytester.path,
         env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "1 passed" in result.stdout
@@ -351,15 +250,3 @@ def test_a_session_without_runs_on_file_loads_none_of_the_library(pytester: pyte
 def test_the_marker_and_the_switches_have_their_help(pytester: pytest.Pytester) -> None:
     pytest_in(pytester, "--markers").stdout.fnmatch_lines(["@pytest.mark.everstep_replay(path, workflow, *"])
     pytest_in(pytester, "--help").stdout.fnmatch_lines(["*--everstep-update*", "*--everstep-always-replay*"])
-
-
-def test_several_workers_say_what_they_recorded_too(shop: pytest.Pytester) -> None:
-    shop.makepyfile(REPLAYS)
-    known = any(found.value == PLUGIN for found in entry_points(group="pytest11"))
-    result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-n", "1", "--everstep-update", *([] if known else ["-p", PLUGIN])],
-        cwd=shop.path, env={**environment(), "PYTHONPATH": f"{environment()['PYTHONPATH']}{os.pathsep}{shop.path}"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert "recorded again, live" in result.stdout, result.stdout
-    assert "1 passed" in result.stdout

@@ -10,7 +10,7 @@ from typing import Any
 from everstep.errors import BlockedNetworkError
 
 # Of a socket, what reaches for somebody else; of the module, what asks for an address.
-_METHODS = ("connect", "connect_ex", "sendto", "sendmsg")
+_METHODS = ("connect", "connect_ex", "sendto")
 _FUNCTIONS = ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr", "getnameinfo")
 
 
@@ -31,17 +31,18 @@ def no_network() -> Iterator[list[str]]:
     def function(name: str) -> Any:
         return lambda *given, **__: refuse(name, given)
 
-    kept = [(socket, name, getattr(socket, name)) for name in _FUNCTIONS]
+    kept = {name: getattr(socket, name) for name in _FUNCTIONS}
+    hidden = {name: vars(socket.socket)[name] for name in _METHODS if name in vars(socket.socket)}
     for name in _METHODS:
-        if hasattr(socket.socket, name):
-            setattr(socket.socket, name, method(name))  # hides the one that it inherits
+        setattr(socket.socket, name, method(name))  # in front of the one that it inherits
     for name in _FUNCTIONS:
         setattr(socket, name, function(name))
     try:
         yield tried
     finally:
-        for module, name, value in kept:
-            setattr(module, name, value)
+        for name, value in kept.items():
+            setattr(socket, name, value)
         for name in _METHODS:
-            if name in vars(socket.socket):
-                delattr(socket.socket, name)
+            delattr(socket.socket, name)
+        for name, value in hidden.items():
+            setattr(socket.socket, name, value)

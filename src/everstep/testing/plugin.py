@@ -8,7 +8,7 @@ Loaded with every session of pytest that has Everstep installed, so it loads not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
@@ -39,7 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known, and the forced replay true if it is wanted."""
     config.addinivalue_line(
         "markers",
-        f"{MARKER}(path, workflow, redact=()): replay the run in the file, beside the test, against today's code",
+        f"{MARKER}(path, workflow, redact=(), inputs=None): replay the run in the file, from the folder of the test, "
+        "against today's code",
     )
     if config.getoption("everstep_always_replay"):
         stack = config.stash[_SESSION] = ExitStack()
@@ -51,12 +52,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash.get(_SESSION, ExitStack()).close()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
     """Before a marked test runs: the replay. The test fails with its report, and does not run, where they part."""
     if item.get_closest_marker(MARKER) is not None:
         import_module("everstep.testing.regression").check_marked(item)
-    return (yield)
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -26,60 +26,64 @@ from everstep.trail.replayed import Divergence, ReplayReport
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
 
-_FOUND = pytest.StashKey["_Found"]()
+_FOUND = pytest.StashKey["list[_Found]"]()
 _USE = f'write @pytest.mark.{MARKER}("file.everstep", workflow=the_workflow)'
 _CHANGES, _LINES, _WIDE = 8, 30, 1_000
 _PLACEHOLDER = "[redacted:"
 
 
-class _Found:
+class _Asked(NamedTuple):
+    """What a mark or a call asks for."""
+
+    path: str  # from the folder of the test
+    workflow: Any
+    redact: Sequence[Rule] = ()  # the rules of the trail that the run was recorded in
+    inputs: Mapping[str, Any] | None = None  # all that the workflow is given, for a run that could not store all of it
+
+
+class _Found(NamedTuple):
     """How a replay went: its report, and why the test fails, if it does."""
 
-    def __init__(self, report: ReplayReport | None, failure: str | None) -> None:
-        self.report, self.failure = report, failure
+    report: ReplayReport | None
+    failure: str | None
 
 
 def check_marked(item: pytest.Item) -> None:
-    """Fail a marked test whose run does not replay."""
-    found = _of_marked(item)
-    if found.failure is not None:
-        pytest.fail(found.failure, pytrace=False)
+    """Fail a marked test whose run does not replay; one of its runs, if it has several marks."""
+    for found in _of_marked(item):
+        if found.failure is not None:
+            pytest.fail(found.failure, pytrace=False)
 
 
 def report_of(item: pytest.Item) -> ReplayReport:
-    """The report of a marked test."""
+    """The report of a marked test: of the mark that is nearest to it."""
     if item.get_closest_marker(MARKER) is None:
         pytest.fail(f"there is no run to replay: {_USE}", pytrace=False)
-    found = _of_marked(item)
+    found = _of_marked(item)[0]
     if found.report is None:
         pytest.fail(found.failure or "", pytrace=False)
     return found.report
 
 
-def _of_marked(item: pytest.Item) -> _Found:
-    """The replay that a marker asks for, made once."""
+def _of_marked(item: pytest.Item) -> list[_Found]:
+    """The replays that the marks of a test ask for, made once."""
     if _FOUND not in item.stash:
-        marker = item.get_closest_marker(MARKER)
-        assert marker is not None
         try:
-            path, workflow, redact = _asked(*marker.args, **marker.kwargs)
+            asked = [_Asked(*marker.args, **marker.kwargs) for marker in item.iter_markers(MARKER)]
         except TypeError as error:
-            pytest.fail(f"{error}: {_USE}", pytrace=False)
-        item.stash[_FOUND] = _looked_at(item, path, workflow, redact)
+            pytest.fail(f"{str(error).partition(' ')[2]}: {_USE}", pytrace=False)
+        item.stash[_FOUND] = [_looked_at(item, each) for each in asked]
     return item.stash[_FOUND]
-
-
-def _asked(path: str, workflow: Any, redact: Iterable[Rule] = ()) -> tuple[str, Any, Iterable[Rule]]:
-    """What a marker or a call says."""
-    return path, workflow, redact
 
 
 def replayer(item: pytest.Item) -> Callable[..., ReplayReport]:
     """The fixture: replays what it is given, and fails the test where code and record part."""
 
-    def everstep_replay(path: str, workflow: Any, redact: Iterable[Rule] = ()) -> ReplayReport:
+    def everstep_replay(
+        path: str, workflow: Any, redact: Sequence[Rule] = (), inputs: Mapping[str, Any] | None = None
+    ) -> ReplayReport:
         __tracebackhide__ = True
-        found = _looked_at(item, path, workflow, redact)
+        found = _looked_at(item, _Asked(path, workflow, redact, inputs))
         if found.failure is not None or found.report is None:
             pytest.fail(found.failure or "")
         return found.report
@@ -87,20 +91,21 @@ def replayer(item: pytest.Item) -> Callable[..., ReplayReport]:
     return everstep_replay
 
 
-def _looked_at(item: pytest.Item, path: str, workflow: Any, redact: Iterable[Rule]) -> _Found:
+def _looked_at(item: pytest.Item, asked: _Asked) -> _Found:
     """Replay the run in a file, recorded again first if that is wanted."""
+    path, workflow = asked.path, asked.workflow
     if not isinstance(workflow, Workflow):
         return _Found(None, f"workflow={workflow!r:.80} is no workflow: decorate it with @everstep.workflow")
-    place, rules = item.path.parent / path, tuple(redact)
+    place = item.path.parent / path
     if not place.is_file():
         return _Found(None, f"there is no file {str(place)!r}. Make it with `everstep export RUN -o {path}`.")
     try:
         if item.config.getoption("everstep_update"):
-            item.user_properties.append((UPDATED, f"{path}: {_recorded_again(place, workflow, rules)}"))
-        with open_trail(":memory:", redact=rules) as trail:
+            item.user_properties.append((UPDATED, f"{path}: {_recorded_again(place, asked)}"))
+        with open_trail(":memory:", redact=asked.redact) as trail:
             run = trail.import_run(place)
             with no_network() as tried:
-                report = trail.replay(run.id, workflow)
+                report = trail.replay(run.id, workflow, inputs=asked.inputs)
     except EverstepError as error:
         return _Found(None, f"{path}: {error}")
     return _Found(report, _failure(path, report, tried))
@@ -159,13 +164,14 @@ def _lines(value: Any) -> list[str]:
 # Recording again.
 
 
-def _recorded_again(place: Path, workflow: Workflow[..., Any], redact: tuple[Rule, ...]) -> str:
+def _recorded_again(place: Path, asked: _Asked) -> str:
     """Run the workflow live, with the inputs and answers on record, and write the file anew: what came of it."""
-    with open_trail(":memory:", redact=redact) as was, open_trail(":memory:", redact=redact) as trail:
+    workflow: Workflow[..., Any] = asked.workflow
+    with open_trail(":memory:", redact=asked.redact) as was, open_trail(":memory:", redact=asked.redact) as trail:
         run = was.import_run(place)
-        args, kwargs = workflow.parameters.spread(_inputs(was, run, workflow))
+        inputs = _inputs(was, run, workflow) if asked.inputs is None else asked.inputs
         answers = [step.output for step in was.steps(run.id) if step.kind is Kind.ANSWER]
-        _go_live(trail, run, workflow, args, kwargs, answers)
+        _go_live(trail, run, workflow, *workflow.parameters.spread(inputs), answers)
         trail.export(run.id, place)
         now = trail.run(run.id)
     return f"{run.id}, {run.status} with {run.step_count} entries, is now {now.status} with {now.step_count}"
@@ -181,8 +187,8 @@ def _inputs(trail: Trail, run: Run, workflow: Workflow[..., Any]) -> dict[str, A
     missing = [*(about_run(start).get("named") or ()), *(name for name in shown if _PLACEHOLDER in whole(shown[name]))]
     if missing:
         raise EverstepError(
-            f"the run cannot be recorded again: of its inputs {', '.join(map(repr, missing))} could not be stored. Run "
-            "it in your program, and export it."
+            f"the run cannot be recorded again: of its inputs {', '.join(map(repr, missing))} could not be stored. "
+            "Give them all, with inputs={...}, or run it in your program and export it."
         )
     inputs: dict[str, Any] = (read_payload(start, reader.fetch, reach.decode) or [None])[INPUTS] or {}
     return inputs

@@ -35,9 +35,7 @@ from everstep.trail.compare import Change, changes
 from everstep.trail.comparing import Comparison, compare
 from everstep.trail.detail import text
 from everstep.trail.events import Events
-from everstep.trail.exporting import export
 from everstep.trail.forking import Forking, fork
-from everstep.trail.importing import import_run
 from everstep.trail.late import Late
 from everstep.trail.opening import open_store
 from everstep.trail.reading import Reader
@@ -53,6 +51,7 @@ if TYPE_CHECKING:
 _ALL = 1_000_000_000
 _PATIENCE = 10.0  # seconds that closing waits for handlers of events
 _JUDGING = Late("everstep.trail.why.judging")
+_EXPORTING, _IMPORTING = Late("everstep.trail.exporting"), Late("everstep.trail.importing")
 
 
 class Runs(list[Run]):
@@ -306,14 +305,15 @@ class Trail:
 
     def export(self, run_id: str, path: str | os.PathLike[str]) -> Path:
         """Write a run, with its children, to a file that stands alone. Raises PrunedError if it is not whole."""
-        return export(self.store, self._id(run_id), path)
+        place: Path = _EXPORTING.export(self.store, self._id(run_id), path)
+        return place
 
     def import_run(self, path: str | os.PathLike[str], *, id: str | None = None) -> Run:  # noqa: A002 - the run's id, as everywhere
         """Read an exported run. Nothing is written before every line of the file was seen to be what was written.
 
         Raises DamagedFileError, NewerFormatError, and RunExistsError, for which there is another `id`.
         """
-        return self.run(import_run(self.store, self.gate, path, id))
+        return self.run(_IMPORTING.import_run(self.store, self.gate, path, id))
 
     # Letting go.
 
