@@ -83,6 +83,14 @@ def polish(draft: str) -> str:
 essay = Graph([write, enough, polish], name="essay")
 
 
+@node(output="title")
+def name(text: str) -> str:
+    return text.title()
+
+
+book = Graph([essay.as_node(), name], name="book")
+
+
 @step
 def document(name: str) -> dict[str, Any]:
     return {"name": name, "body": "large " * 20_000}
@@ -124,6 +132,10 @@ def graph(trail: Trail) -> str:
     return Runner(trail).run(essay, topic="tides", id="graph").run_id
 
 
+def nested(trail: Trail) -> str:
+    return Runner(trail).run(book, topic="tides", id="nested").run_id
+
+
 def fork(trail: Trail) -> str:
     children(trail)
     trail.fork("children", 1, id="fork", inputs={"cities": ["Rome", "Bern"]}).release()
@@ -148,6 +160,7 @@ KINDS: dict[str, tuple[Callable[[Trail], str], Workflow[..., Any]]] = {
     "answered": (answered, approval),
     "awaited": (awaited, squares),
     "graph": (graph, essay),
+    "nested": (nested, book),
     "fork": (fork, journey),
     "large": (large, library),
     "cut off": (cut_off, booking),

@@ -93,6 +93,15 @@ def test_an_imported_run_can_be_forked_and_compared(trail: Trail, other: Trail, 
     assert other.verify().ok
 
 
+def test_a_map_goes_on_where_it_was(trail: Trail, other: Trail, tmp_path: Path) -> None:
+    values = {"city": ["Rome", "Oslo"], "cheap": False}
+    Runner(trail).map(booking, values, map_over="city", id="map", progress=False)
+    other.import_run(trail.export("map", tmp_path / "run.everstep"))
+    again = Runner(other).map(booking, values, map_over="city", id="map", progress=False)
+    assert [result.value for result in again] == ["paid 90", "paid 90"]
+    assert all(result.restored for result in again)
+
+
 def test_a_fork_stands_alone_and_can_be_forked_again(trail: Trail, other: Trail, tmp_path: Path) -> None:
     file = trail.export(KINDS["fork"][0](trail), tmp_path / "run.everstep")
     run = other.import_run(file)

@@ -150,7 +150,7 @@ def made(run_id: str, *bodies: bytes, metas: dict[int, bytes] | None = None, **s
     return [run._replace(**said)]
 
 
-def written(path: Path, runs: list[Exported], pieces: dict[bytes, bytes] | None = None) -> bytes:
+def written(runs: list[Exported], pieces: dict[bytes, bytes] | None = None) -> bytes:
     return "".join(lines(runs, pieces or {})).encode()
 
 
@@ -159,7 +159,7 @@ PLAIN = b"\x00" + encode([None, 1])
 
 def test_what_is_made_with_our_code_and_holds_nothing_bad_is_read(tmp_path: Path) -> None:
     path = tmp_path / "run.everstep"
-    path.write_bytes(written(path, made("r", PLAIN, PLAIN)))
+    path.write_bytes(written(made("r", PLAIN, PLAIN)))
     assert read(path).verify().ok
 
 
@@ -203,10 +203,42 @@ def _shown(entry: Entry) -> str:
         return json_line({"step": entry.seq, "name": "s"})
 
 
-@pytest.mark.parametrize("meta", [encode(7), encode({"a": 1}), b"", b"\xc1", encode([0, *[None] * 15, b"short"])])
+@pytest.mark.parametrize(
+    "meta",
+    [
+        encode(7), encode({"a": 1}), b"", b"\xc1", encode([]), encode([None]), encode(["x"]), encode([1, [2]]),
+        encode([1, None, 5]), encode([1, *[None] * 5, "digest"]), encode([1, *[None] * 9, 5]),
+        encode([1, *[None] * 14, "metadata"]), encode([1, *[None] * 15, b"short"]), encode([1, "x" * (1 << 24)]),
+    ],
+    ids=range(14),
+)  # fmt: skip
 def test_a_row_whose_meta_is_none_is_refused(tmp_path: Path, meta: bytes) -> None:
     data = _unchecked(PLAIN, PLAIN, metas={1: meta})
     assert isinstance(refused(tmp_path / "run.everstep", data), DamagedFileError)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        [None, 1, 5],
+        [None, 1, [5]],
+        [None, 1, [[0]]],
+        [None, 1, [["set", "x"]]],
+        [None, 1, None, 5],
+        [None, 1, None, []],
+    ],
+)
+def test_a_row_whose_payload_has_parts_that_none_has_is_refused(tmp_path: Path, payload: list[Any]) -> None:
+    path = tmp_path / "run.everstep"
+    assert isinstance(refused(path, written(made("r", PLAIN, b"\x00" + encode(payload)))), DamagedFileError)
+
+
+def test_a_run_that_does_not_begin_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.everstep"
+    [run] = made("r", PLAIN)
+    entry = chain.seal(chain.genesis("r"), 0, 2, 1, "s", 1_700_000_000_000_000, 1, encode([0]), PLAIN)
+    for entries, head in (((entry,), entry.hash), ((), chain.genesis("r"))):
+        refused(path, written([run._replace(entries=entries, head=head)]))
 
 
 @pytest.mark.parametrize(
@@ -224,7 +256,7 @@ def test_a_row_with_a_column_that_no_row_has_is_refused(tmp_path: Path, columns:
         digest = sha256(b"%d:%b%b" % (len(entry.meta), entry.meta, entry.data)).digest()[:16]
         entry = entry._replace(hash=sha256(run.entries[0].hash + light + digest).digest())
     row = base64.b64encode(ormsgpack.packb(list(entry))).decode()
-    whole = written(tmp_path, [run]).decode().splitlines(keepends=True)
+    whole = written([run]).decode().splitlines(keepends=True)
     head = run_line(run._replace(head=entry.hash)) if entry.hash else whole[1]
     data = "".join([whole[0], head, *whole[2:-1], f'{{"row": "{row}"}}\n']).encode()
     assert isinstance(refused(tmp_path / "run.everstep", data), DamagedFileError)
@@ -241,7 +273,7 @@ def test_a_row_with_a_column_that_no_row_has_is_refused(tmp_path: Path, columns:
     ],
 )  # fmt: skip
 def test_a_run_that_says_what_no_run_says_is_refused_though_its_seal_fits(tmp_path: Path, said: dict[str, Any]) -> None:
-    whole = written(tmp_path, made("r", PLAIN)).decode().splitlines(keepends=True)
+    whole = written(made("r", PLAIN)).decode().splitlines(keepends=True)
     fields = {**json.loads(whole[1]), **said}
     del fields["seal"]
     try:
@@ -259,14 +291,14 @@ def test_a_run_that_says_what_no_run_says_is_refused_though_its_seal_fits(tmp_pa
 def test_a_piece_that_nothing_refers_to_or_that_is_missing_is_refused(tmp_path: Path) -> None:
     meta = encode([1, *[None] * 15, bytes(16)])
     path = tmp_path / "run.everstep"
-    refused(path, written(path, made("r", PLAIN, PLAIN, metas={1: meta})))
-    refused(path, written(path, made("r", PLAIN, PLAIN, metas={1: meta}), {bytes(16): b"\x00\xc0"}))
-    refused(path, written(path, made("r", PLAIN), {bytes(16): b"\x00\xc0"}))
+    refused(path, written(made("r", PLAIN, PLAIN, metas={1: meta})))
+    refused(path, written(made("r", PLAIN, PLAIN, metas={1: meta}), {bytes(16): b"\x00\xc0"}))
+    refused(path, written(made("r", PLAIN), {bytes(16): b"\x00\xc0"}))
 
 
 def test_two_runs_of_one_id_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.everstep"
-    refused(path, written(path, [*made("r", PLAIN), *made("r", PLAIN)]))
+    refused(path, written([*made("r", PLAIN), *made("r", PLAIN)]))
 
 
 def test_the_file_decides_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +306,7 @@ def test_the_file_decides_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     place.mkdir()
     monkeypatch.chdir(place)
     path = tmp_path / "run.everstep"
-    path.write_bytes(written(path, made("../../evil", PLAIN, PLAIN)))
+    path.write_bytes(written(made("../../evil", PLAIN, PLAIN)))
     with everstep.open(place / "trail.db") as trail:
         assert trail.import_run(path).id == "../../evil"
     assert sorted(found.name for found in tmp_path.iterdir()) == ["in", "run.everstep"]

@@ -22,7 +22,8 @@ import ormsgpack
 from everstep.codec import chain, frame, record
 from everstep.codec.blobs import blob_id
 from everstep.codec.chain import Entry
-from everstep.codec.values import view
+from everstep.codec.readable import parts, raw
+from everstep.codec.record import blob_ids
 from everstep.errors import (
     DamagedError,
     DamagedFileError,
@@ -32,7 +33,7 @@ from everstep.errors import (
     RunNotFoundError,
     UnreadableError,
 )
-from everstep.model import FINISHED, KINDS, STATUS_NUMBER, STATUSES, Status, to_micros
+from everstep.model import FINISHED, KIND_NUMBER, KINDS, STATUS_NUMBER, STATUSES, Kind, Status, to_micros
 from everstep.policy.redaction import Gate
 from everstep.store.base import NewRun, Store
 from everstep.trail.beginning import gated_tags, id_of
@@ -47,7 +48,15 @@ _FREE = 1 << 28  # that rows may unpack to, whatever the file's size
 _RATIO = 100  # and for each byte of the file
 _BITS = 1 << 63
 _FIRST, _LAST = to_micros(datetime(1, 1, 1, tzinfo=UTC)), to_micros(datetime(9999, 12, 31, tzinfo=UTC))
+_META_MAX = 1 << 24  # bytes of it: it is not compressed, and taken apart it takes many times as much
+_START = KIND_NUMBER[Kind.START]
+_TEXT = (str, slice)  # as it is, or redacted
 _COLUMNS = (int, int, int, str, int, int, bytes, bytes, bytes)
+_WRITTEN: dict[int, tuple[type, ...]] = {  # what stands in a row's meta, beside nothing; slice is any other value
+    record.PARENT: (int,), record.LANE: (str,), record.INDEX: (int,), record.ATTEMPT: (int,), record.FLAGS: (int,),
+    record.DIGEST: (bytes,), record.SUPERSTEP: (int,), record.CHILD: (str,), record.VERSIONS: (dict, slice),
+    record.METADATA: (dict, slice), record.BLOBS: (bytes,),
+}  # fmt: skip
 _STATUSES = {str(status): STATUS_NUMBER[status] for status in (Status.ACTIVE, Status.PAUSED, *FINISHED)}
 
 
@@ -180,6 +189,7 @@ class _File:
                 raise self._damaged("a row is not what was written")
             before = entry.hash
             entries.append(entry)
+            self._checked(partial(_check_parts, entry))
             if self._checked(partial(step_line, entry)).encode() != shown[seq]:
                 self._at = first + seq + 1
                 raise self._damaged("the line does not tell what the step's row holds")
@@ -254,7 +264,7 @@ def _told(said: dict[str, Any]) -> tuple[Exported, int]:
         word.encode()
     if (
         type(count) is not int
-        or not 0 <= count < _BITS
+        or not 0 < count < _BITS
         or not (index is None or (type(index) is int and 0 <= index < _BITS))
     ):
         raise ValueError("no number")
@@ -273,10 +283,30 @@ def _fits(entry: Entry) -> bool:
     return words and _FIRST <= entry.started <= entry.started + entry.duration <= _LAST
 
 
+def _check_parts(entry: Entry) -> None:
+    """See that a row has the parts that whoever reads it counts on. Raises DamagedError."""
+    meta: Any = raw(entry.meta) if len(entry.meta) <= _META_MAX else None
+    sound = (
+        type(meta) is list and bool(meta) and type(meta[record.ID]) is int and (entry.seq > 0 or entry.kind == _START)
+    )
+    for place, kinds in _WRITTEN.items():
+        sound = sound and (len(meta) <= place or meta[place] is None or type(meta[place]) in kinds)
+    if sound and not chain.is_erased(entry):
+        payload = parts(frame.unpack(entry.data[chain.KEY_SIZE :])) or []
+        operations, error = ([*payload, *[None] * 5][place] for place in (record.OPS, record.ERROR))
+        sound = operations is None or (type(operations) is list and all(map(_is_operation, operations)))
+        sound = sound and (error is None or (type(error) is list and len(error) > 1 and type(error[0]) in _TEXT))
+    if not sound:
+        raise DamagedError("what a row says of itself is not what was written")
+
+
+def _is_operation(op: Any) -> bool:
+    return type(op) is list and len(op) > 1 and type(op[0]) is int and type(op[1]) in {str, list}
+
+
 def _pieces_of(entry: Entry) -> list[bytes]:
     """The ids of the pieces that a row refers to. Raises DamagedError."""
-    meta = view(entry.meta)
-    joined = meta[record.BLOBS] if type(meta) is list and len(meta) > record.BLOBS else None
-    if type(meta) is not list or not (joined is None or (type(joined) is bytes and len(joined) % 16 == 0)):
+    names = blob_ids(entry)
+    if names and len(names[-1]) != 16:
         raise DamagedError("what a row says of itself is not what was written")
-    return [] if joined is None else [joined[start : start + 16] for start in range(0, len(joined), 16)]
+    return names
