@@ -28,6 +28,7 @@ def make(path: Path) -> None:
         run.step("child", parent=outer, child_run_id="corpus/child#0", output=6, usage={"tokens": 12})
         run.step("outer", id=outer, output=LARGE, output_to="text", superstep=3, decision="go", duration_ms=1.5)
         run.step("again", output=LARGE)
+        run.step("cut", output=[{"text": "long " * 100, "deep": [[[[[[[[["end"]]]]]]]]]}, bytes(50), *range(500)])
         run.step("broken", error=ValueError("no such page \u202e"), attempt=2, status="failed")
         run.step("ask", kind=Kind.PAUSE, status="paused", pause={"prompt": "Send it?", "options": ["yes", "no"]})
         run.step("ask", kind=Kind.ANSWER, output="yes")
