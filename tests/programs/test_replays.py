@@ -13,8 +13,8 @@ from tests.programs.test_random_programs import BLOCK, blocks
 # What may be told of a change; the others depend on what stands around it.
 CAUSES = {
     ARGUMENT: {"changed argument"},
-    RENAMED: {"inserted or replaced", "removed or reordered"},
-    INSERTED: {"inserted or replaced", "inserted", "removed or reordered"},
+    RENAMED: {"extra step", "missing step"},
+    INSERTED: {"extra step", "missing step"},
 }
 
 

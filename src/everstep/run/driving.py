@@ -70,8 +70,7 @@ async def drive_awaited(flow: Flow, lane: Lane, call: Callable[[], Awaitable[Any
             if what == CALL:
                 result = await _called(lane, what_with, call)
             elif what == WAIT:
-                if what_with is not None:
-                    await what_with if isinstance(what_with, asyncio.Future) else await asyncio.to_thread(what_with)
+                await _written(what_with)
             elif what == DELIVER:
                 await run.turnstile.deliver(what_with)
             elif what == SLEEP:
@@ -82,6 +81,11 @@ async def drive_awaited(flow: Flow, lane: Lane, call: Callable[[], Awaitable[Any
             await _stay(lane, SUSPEND, None)
         except BaseException as raised:  # noqa: BLE001 - the flow decides on all of them
             error = raised
+
+
+async def _written(waiter: Any) -> None:
+    if waiter is not None:
+        await waiter if isinstance(waiter, asyncio.Future) else await asyncio.to_thread(waiter)
 
 
 async def _called(lane: Lane, inner: Lane, call: Callable[[], Awaitable[Any]]) -> Any:

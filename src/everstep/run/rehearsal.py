@@ -7,6 +7,7 @@ what it gave. A step without any is where the world came in: it is never called.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from everstep import errors
@@ -14,16 +15,17 @@ from everstep.codec import record
 from everstep.codec.chain import Entry
 from everstep.codec.record import read_payload
 from everstep.codec.values import encode, view
-from everstep.errors import DivergenceError, GraphError, JournalError, RunNotFoundError, UnstorableError
+from everstep.errors import DivergenceError, GraphError, JournalError, RunNotFoundError, UnstorableError, ValueRefused
 from everstep.journal import Journal
-from everstep.journal.track import Recorded
+from everstep.journal.track import Recorded, Track
 from everstep.model import KIND_NUMBER, STATUSES, Kind, Secret, Status
 from everstep.run import faults
 from everstep.run.asked import Ask, Calls
 from everstep.run.execution import Execution
-from everstep.run.flow import CALL, DELIVER, FOREVER, SUSPEND, Flow, Suspended
+from everstep.run.flow import CALL, DELIVER, FOREVER, SUSPEND, Flow, Suspended, came_of_stopping
 from everstep.run.lanes import NODES, Lane, Scope
 from everstep.run.restoring import serve
+from everstep.run.retry import Retry
 from everstep.trail.compare import changes
 from everstep.trail.failure import described
 from everstep.trail.forking import REPLACED
@@ -33,6 +35,9 @@ from everstep.trail.trail import Trail
 
 _END = KIND_NUMBER[Kind.END]
 _CHANGED = "changed result"
+_ARGUMENT, _SKIPPED = "changed argument", "removed or reordered"  # as the journal says it
+_MISSING, _EXTRA = "missing step", "extra step"
+_CAUSES = {_SKIPPED: _MISSING, "removed": _MISSING, "inserted": _EXTRA, "inserted or replaced": _EXTRA}
 _OUTPUT: Any = object()  # compared with the output of the row
 
 
@@ -49,7 +54,10 @@ class Rehearsal(Execution):
         self.found: list[Divergence] = []
         self.steps: list[ReplayedStep] = []
         self.came_to_the_end = False  # of the record, before that of the code
-        self.beyond: DivergenceError | None = None  # a lane came to the end of its record, in a run that completed
+        self.beyond: tuple[DivergenceError, Ask] | None = None  # a lane came to its end, in a run that completed
+        self._skipped: list[
+            tuple[Track, Recorded, int]
+        ] = []  # what was not asked for in its place, and where it is told
         self._end = entries[-1] if entries and entries[-1].kind == _END else None
 
     # Asking.
@@ -59,17 +67,41 @@ class Rehearsal(Execution):
         position = lane.position
         try:
             ask = super().ask(lane, name, inputs)
+            self._check(ask)
         except DivergenceError as error:
-            skipped = self._overlooked(error, lane)
-            if skipped is None or lane.track is None:
+            digest = None if inputs is None else inputs.digest
+            recorded = self._met_again(lane, name, digest) or self._passed_to(lane, position, digest, error)
+            if recorded is None:
                 raise
-            for step in lane.track.steps[position : position + skipped]:
-                self.turnstile.skip(step, whole=True)
-            lane.position = position + skipped + 1
+            self.divergence, self.stopping = None, None
             ask = Ask(lane, name, (position, 0), inputs)
-            ask.recorded = lane.track.steps[position + skipped]
-        self._check(ask)
+            ask.recorded = recorded
+            self._check(ask)
         return ask
+
+    def _passed_to(self, lane: Lane, position: int, digest: bytes | None, error: DivergenceError) -> Recorded | None:
+        """The record to go on with, past those that are not asked for here: whether they will be, is to be seen."""
+        if lane.track is None or error.cause not in {_ARGUMENT, _SKIPPED}:
+            return None
+        skipped = lane.track.steps[position : position + len(error.skipped)]
+        recorded = lane.track.steps[position + len(skipped)]
+        if not self.lenient and (error.cause == _ARGUMENT or recorded.digest != digest):
+            return None
+        for step in skipped:
+            self.turnstile.skip(step, whole=True)
+            self._skipped.append((lane.track, step, len(self.found) - 1))
+        lane.position = position + len(skipped) + 1
+        return recorded
+
+    def _met_again(self, lane: Lane, name: str, digest: bytes | None) -> Recorded | None:
+        """A record that was passed over, and is asked for now: then it is the order that changed."""
+        for place, (track, step, told) in enumerate(self._skipped):
+            if track is lane.track and (step.name, step.digest) == (name, digest):
+                del self._skipped[place], self.found[-1]
+                self.found[told] = replace(self.found[told], cause="changed order")
+                lane.position -= 1
+                return step
+        return None
 
     def ask_call(self, lane: Lane, name: str, index: int, inputs: Any, call: Calls) -> Ask:
         """The call of a graph's node."""
@@ -77,30 +109,32 @@ class Rehearsal(Execution):
         self._check(ask)
         return ask
 
-    def _overlooked(self, error: DivergenceError, lane: Lane) -> int | None:
-        """How many recorded steps a lenient replay passes over to go on; None if there is nothing to go on with."""
-        if not self.lenient or lane.track is None or error.cause not in {"changed argument", "removed or reordered"}:
-            return None
-        self.divergence, self.stopping = None, None
-        return len(error.skipped)
-
     def _check(self, ask: Ask) -> None:
         recorded = ask.recorded
         if recorded is None:
-            extra = DivergenceError("inserted", lane=ask.lane.path, position=ask.position, requested=ask.name)
+            extra = self._extra(ask)
             if self._is_over(ask.lane):
-                raise self.diverged(extra)
-            self._leave(ask.lane, extra)
+                raise self.diverged(extra, ask)
+            self._leave(ask, extra)
         elif recorded.outcome is None and recorded.cancelled is None and not self.is_composite(recorded):
-            self._leave(ask.lane)
+            self._leave(ask)
 
-    def _leave(self, lane: Lane, extra: DivergenceError | None = None) -> None:
+    def _extra(self, ask: Ask) -> DivergenceError:
+        lane, last = ask.lane, None
+        if lane.unordered and lane.track is not None:
+            spare = [step for steps in (lane.track.spare or {}).values() for step in steps if step.name == ask.name]
+            last = min(spare, key=lambda step: step.seq, default=None)
+        if last is None:
+            return DivergenceError("inserted", lane=lane.path, position=ask.position, requested=ask.name)
+        return DivergenceError(_ARGUMENT, lane=lane.path, seq=last.seq, recorded=last.name, requested=ask.name)
+
+    def _leave(self, ask: Ask, extra: DivergenceError | None = None) -> None:
         """The record ends here, for this lane at least: whatever would follow is not on it."""
         if extra is not None and self._ended_as(Status.COMPLETED):
-            self.beyond = self.beyond or extra  # a task that nobody waited for, or one step too many
+            self.beyond = self.beyond or (extra, ask)  # a task that nobody waited for, or one step too many
         else:
             self.came_to_the_end = True
-        self.suspend(lane, None, around=asyncio._get_running_loop() is None)  # noqa: SLF001 - the public one raises where there is none
+        self.suspend(ask.lane, None, around=asyncio._get_running_loop() is None)  # noqa: SLF001 - the public one raises where there is none
         raise Suspended
 
     def _is_over(self, lane: Lane) -> bool:
@@ -168,11 +202,18 @@ class Rehearsal(Execution):
 
     def _told(self, error: DivergenceError, ask: Ask | None) -> Divergence:
         sides: tuple[Any, ...] = ()
-        if error.cause == "changed argument" and ask is not None and ask.inputs is not None and error.seq is not None:
+        if error.cause == _ARGUMENT and ask is not None and ask.inputs is not None and error.seq is not None:
             kept = self._view(self.entry(error.seq), record.INPUTS)
             sides = tuple(changes(kept or {}, view(ask.inputs.data) if ask.inputs.data else {}))
-        name = error.recorded or error.requested or ""
-        return Divergence(self.run_id, error.cause, name, error.seq, _said(error), sides)
+        cause = _CAUSES.get(error.cause, error.cause)
+        names = (error.requested, error.recorded) if cause == _EXTRA else (error.recorded, error.requested)
+        said = _said(error) if error.recorded or ask is None else f"{_said(error)} {self._before(ask)}"
+        return Divergence(self.run_id, cause, names[0] or names[1] or "", error.seq, said.rstrip(), sides)
+
+    def _before(self, ask: Ask) -> str:
+        """Where a step stands that is not on record."""
+        steps = [] if ask.lane.track is None or ask.call is not None else ask.lane.track.steps[: ask.position]
+        return f"The last one is {steps[-1].name!r}, step {steps[-1].seq}." if steps else ""
 
     # Comparing.
 
@@ -226,10 +267,26 @@ class Rehearsal(Execution):
             sides = changes({"result": was}, {"result": now})
         self._differ(outcome, name, tuple(sides))
 
-    def _differ(self, outcome: Entry, name: str, sides: tuple[Any, ...]) -> None:
-        error = DivergenceError(_CHANGED, seq=outcome.seq, recorded=name, requested=name)
-        said = f"{name!r} does not give what it gave."
-        self.found.append(Divergence(self.run_id, _CHANGED, name, outcome.seq, said, sides))
+    def check_retry(self, ask: Ask, retry: Retry) -> None:
+        """See whether today's policy would have tried a step as often as it was. Raises DivergenceError."""
+        recorded = ask.recorded
+        if recorded is None or recorded.outcome is None or REPLACED in _metadata(recorded.outcome):
+            return
+        tried, limit = recorded.attempt + 1, retry.attempts + (recorded.reopened or 0)
+        if tried == limit or (tried < limit and STATUSES[recorded.outcome.status] is not Status.FAILED):
+            return
+        if tried < limit:
+            error = faults.raised_again(self.payload(recorded.outcome)[record.ERROR], self.reach)
+            if isinstance(error, ValueRefused | GraphError) or not retry.applies(error):
+                return
+        self._differ(
+            recorded.outcome, ask.name, tuple(changes({"attempts": tried}, {"attempts": limit})), "changed retry"
+        )
+
+    def _differ(self, outcome: Entry, name: str, sides: tuple[Any, ...], cause: str = _CHANGED) -> None:
+        error = DivergenceError(cause, seq=outcome.seq, recorded=name, requested=name)
+        said = f"{name!r} does not give what it gave." if cause == _CHANGED else f"{name!r} is tried otherwise."
+        self.found.append(Divergence(self.run_id, cause, name, outcome.seq, said, sides))
         if not self.lenient:
             self.divergence, self.stopping = self.divergence or error, "diverged from its record"
             self.turnstile.open()
@@ -281,7 +338,7 @@ def _said(error: DivergenceError) -> str:
     """What a divergence means here, where nothing is to be set right."""
     now, was = error.requested, error.recorded
     skipped = f" Not asked for: {', '.join(error.skipped[:5])}." if error.skipped else ""
-    if error.cause == "changed argument":
+    if error.cause == _ARGUMENT:
         return f"{was!r} is asked for with other arguments."
     if was is None:
         return f"{now!r} is asked for, and the record has no further step there."
@@ -290,12 +347,13 @@ def _said(error: DivergenceError) -> str:
     return f"{now!r} is asked for where the record has {was!r}.{skipped}"
 
 
-def _flow(run: Rehearsal, ask: Ask, _: Any, loop: asyncio.AbstractEventLoop | None) -> Flow:
+def _flow(run: Rehearsal, ask: Ask, step: Any, loop: asyncio.AbstractEventLoop | None) -> Flow:
     """A step of a replay: from the record, or by its code, and then compared."""
     recorded = ask.recorded
     assert recorded is not None  # noqa: S101 - what is not on record was not given out
     if recorded.cancelled is not None:
         yield FOREVER, None
+    run.check_retry(ask, step.retry)
     ordered = loop is not None and ask.call is None
     if not run.serves(ask):
         return (yield from _by_code(run, ask, recorded, ordered=ordered))
@@ -314,6 +372,8 @@ def _by_code(run: Rehearsal, ask: Ask, recorded: Recorded, *, ordered: bool) -> 
     except Exception as raised:  # noqa: BLE001 - whatever it is, it is compared with what was raised then
         if run.divergence is not None:
             raise run.divergence from None
+        if run.stopping is not None and came_of_stopping(raised):
+            raise
         error = raised
     finally:
         run.leave(ask)

@@ -90,7 +90,7 @@ class _Replay(Life):
             raise run.interrupted
         self._value, self._error = value, error
         if run.beyond is not None and error is not None and came_of_stopping(error):
-            run.diverged(run.beyond)
+            run.diverged(*run.beyond)
         if run.divergence is None and not run.came_to_the_end:
             try:
                 run.check_left(run.root.scope)

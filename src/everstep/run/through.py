@@ -16,7 +16,7 @@ from typing import Any, Literal
 from everstep.run.children import child_step
 from everstep.run.driving import guarded
 from everstep.run.execution import Execution
-from everstep.run.flow import Suspended
+from everstep.run.flow import Suspended, came_of_stopping
 from everstep.run.lanes import CURRENT, OF_TASK
 from everstep.run.life import Life
 from everstep.run.result import RunResult
@@ -174,7 +174,7 @@ async def _awaited(life: Life, loop: asyncio.AbstractEventLoop) -> tuple[Any, Ba
         await _cancelled(main, *run.turnstile.tasks)
         raise
     error = None if main.cancelled() else main.exception()
-    if error is not None and not isinstance(error, Exception | Suspended):
+    if error is not None and not isinstance(error, Exception) and not came_of_stopping(error):
         raise error  # the run was interrupted, and has not ended
     if error is not None and not run.waiting:
         _keep_what_is_at_work(run)
