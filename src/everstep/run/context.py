@@ -130,7 +130,7 @@ class State(MutableMapping[str, Any]):
         else:
             if _reads_more(lane):
                 _record(lane, "state", _READ, kind=Kind.SAVE)
-            known, seen = run.known_state, lane.seen  # other threads ask for other points
+            known, seen = run.known_state, _seen(lane)  # other threads ask for other points
             if known[0] != seen:
                 if pen is not None:
                     pen.flush()
@@ -145,6 +145,20 @@ class State(MutableMapping[str, Any]):
         for ops in reversed(scopes):
             values.update(ops)
         return values
+
+
+def _seen(lane: Lane) -> int:
+    """The newest row that the lane's code may know of: that of a fork too, once it has all that was on record there."""
+    track, recorded = lane.track, None if lane.scope.ask is None else lane.scope.ask.recorded
+    outcome = None if recorded is None else recorded.outcome
+    seen = lane.seen
+    for fork in lane.run.journal.forks:
+        was_over = (track is not None and track.ended is not None) or (outcome is not None and outcome.seq < fork.seq)
+        if not was_over and (
+            track is None or lane.position >= len(track.steps) or track.steps[lane.position].seq > fork.seq
+        ):
+            seen = max(seen, fork.seq)
+    return seen
 
 
 _READ = {"read": True}

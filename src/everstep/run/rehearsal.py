@@ -187,6 +187,8 @@ class Rehearsal(Execution):
         recorded = ask.recorded
         if recorded is None or self.is_composite(recorded):
             return False
+        if recorded.outcome is not None and REPLACED in _metadata(recorded.outcome):
+            return True
         quick = ask.call is not None and recorded.outcome is not None
         return not (quick and ask.call.rides_along(recorded.outcome.duration / 1000))  # type: ignore[union-attr] # quick says so
 
@@ -369,7 +371,7 @@ def _by_code(run: Rehearsal, ask: Ask, recorded: Recorded, *, ordered: bool) -> 
     try:
         value = yield CALL, inner
         run.check_left(inner.scope)
-    except Exception as raised:  # noqa: BLE001 - whatever it is, it is compared with what was raised then
+    except Exception as raised:  # whatever it is, it is compared with what was raised then
         if run.divergence is not None:
             raise run.divergence from None
         if run.stopping is not None and came_of_stopping(raised):
