@@ -231,6 +231,18 @@ def around_runs(where: Path, repeats: int) -> list[Figure]:
             25.0,
             unit=" us",
         ),
+        Figure(
+            "replay of 1,000 steps from the record alone, each",
+            [_in_folder(where, lambda folder: runners.replay(folder, 1_000, "recorded")) for _ in range(repeats)],
+            200.0,
+            unit=" us",
+        ),
+        Figure(
+            "replay of 1,000 steps by their code, each",
+            [_in_folder(where, lambda folder: runners.replay(folder, 1_000, "verify")) for _ in range(repeats)],
+            50.0,
+            unit=" us",
+        ),
         Figure("a step without a store", [runners.without_store(10_000) for _ in range(repeats)], 10.0, unit=" us"),
         Figure("a node without a store", [graphs.without_store(1_000) for _ in range(repeats)], 30.0, unit=" us"),
         Figure("the log of an empty node", [graphs.log_cost(20_000) for _ in range(repeats)], 5.0, unit=" us"),

@@ -11,7 +11,7 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import everstep
 from benchmarks import workloads
@@ -186,6 +186,17 @@ def resume(directory: Path, steps: int) -> float:
             runner.run(many_small, steps, until, id="r")
         start = perf_counter()
         runner.run(many_small, steps, until, id="r")
+        return (perf_counter() - start) / steps * 1e6
+
+
+def replay(directory: Path, steps: int, mode: Literal["recorded", "verify"]) -> float:
+    """Microseconds for each step of a run that is replayed."""
+    until = [1.0]
+    with everstep.open(directory / "trail.db") as trail:
+        everstep.Runner(trail, durability="exit").run(many_small, steps, until, id="r")
+        start = perf_counter()
+        if not trail.replay("r", many_small, mode=mode).identical:
+            raise AssertionError
         return (perf_counter() - start) / steps * 1e6
 
 

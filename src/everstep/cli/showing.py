@@ -12,6 +12,7 @@ import click
 from everstep.cli import plain
 from everstep.cli.app import configured
 from everstep.cli.branches import prompt_text, row
+from everstep.cli.lineage import show_family
 from everstep.cli.one_step import show_step
 from everstep.cli.output import Cell, Column
 from everstep.cli.session import Session, address, is_interrupted, options, run_ids, session
@@ -31,12 +32,16 @@ _WIDE = 200  # characters that a result may take
 @click.command()
 @click.argument("run", metavar="RUN[@SEQ]", shell_complete=run_ids)
 @click.option("--all", "everything", is_flag=True, help="Every step: nothing is folded.")
+@click.option("--tree", "family", is_flag=True, help="The runs it was forked from, and their forks, as a tree.")
 @options
-def show(run: str, *, everything: bool) -> None:
+def show(run: str, *, everything: bool, family: bool) -> None:
     """Show a run: what it is, how it stands, and its steps. With @SEQ, one step with all it holds."""
     here = session()
     trail = here.open()
     run_id, seq = address(trail, run)
+    if family:
+        show_family(here, trail, run_id)
+        return
     if seq is not None:
         show_step(here, trail.step(run_id, seq, view=True))
         return

@@ -1,0 +1,233 @@
+"""The commands that go through a run again: replay, fork, and the tree of forks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import everstep
+from tests.integration.cli_support import HOSTILE, data, process, run
+from tests.integration.support import environment
+
+AGENT = """
+import everstep
+
+@everstep.step
+def ask(prompt, model="small"):
+    print("asked", prompt)
+    return f"about {prompt}"
+
+@everstep.step
+def outline(topic):
+    return [ask(f"{topic} one"), ask(f"{topic} two")]
+
+@everstep.workflow
+def report(topic, tone="calm"):
+    print("reporting on", topic)
+    parts = outline(topic)
+    try:
+        end = ask(f"{len(parts)} parts, {tone}")
+    except RuntimeError as error:
+        end = f"sorry: {error}"
+    return {"end": end, "parts": parts}
+
+other = 5
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with a program, and the trail of a run of it."""
+    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "record.py").write_text(
+        "import everstep, agent\nwith everstep.open('trail.db') as trail:\n"
+        "    everstep.Runner(trail).run(agent.report, 'tea', id='r')\n"
+    )
+    subprocess.run([sys.executable, "record.py"], cwd=tmp_path, env=environment(), check=True, timeout=60)
+    return tmp_path
+
+
+def command(place: Path, *words: object, code: int = 0) -> Any:
+    """Run a command there, as a process. What it printed."""
+    done = process(*words, "--trail", "trail.db", cwd=place)
+    assert done.code == code, done.stdout + done.stderr
+    return done
+
+
+def change(place: Path, old: str, new: str) -> None:
+    assert AGENT.count(old) == 1
+    (place / "agent.py").write_text(AGENT.replace(old, new))
+
+
+# replay
+
+
+def test_the_same_code_is_identical_and_asks_nobody(place: Path) -> None:
+    """Promise 6."""
+    done = command(place, "replay", "r", "--app", "agent")
+    assert "r: identical; 3 steps recorded, 1 re-executed in " in done.stdout
+    assert "asked" not in done.stdout
+    assert "reporting on tea" in done.stdout  # the code between the leaves runs
+
+
+def test_a_change_is_told_with_code_4(place: Path) -> None:
+    """Promise 6."""
+    change(place, "{topic} two", "{topic} three")
+    done = command(place, "replay", "r", "--app", "agent", code=4)
+    assert "r: diverged at r@3 ('ask'): changed argument" in done.stdout
+    assert "~ prompt: 'tea two' -> 'tea three'" in done.stdout
+    assert "next: everstep show r@3 --trail trail.db" in done.stderr
+    assert "everstep fork r --at 2 --trail trail.db" in done.stderr
+
+
+def test_lenient_tells_all_of_them(place: Path) -> None:
+    change(place, '"{len(parts)} parts, {tone}"', '"{len(parts)} chapters, {tone}"')
+    (place / "agent.py").write_text((place / "agent.py").read_text().replace("{topic} two", "{topic} three"))
+    done = command(place, "replay", "r", "--app", "agent", "--mode", "lenient", "--json", code=4)
+    told = json.loads(done.stdout)["replay"]
+    assert [(each["cause"], each["step"], each["seq"]) for each in told["divergences"]] == [
+        ("changed argument", "ask", 3), ("changed argument", "ask", 5),
+    ]  # fmt: skip
+
+
+def test_json_is_one_object_and_what_the_code_prints_goes_elsewhere(place: Path) -> None:
+    done = command(place, "replay", "r", "--app", "agent:report", "--json")
+    told = json.loads(done.stdout)["replay"]
+    assert (told["identical"], told["served"], told["re_executed"], told["mode"]) == (True, 3, 1, "verify")
+    assert "reporting on tea" in done.stderr
+
+
+def test_without_code_it_is_rebuilt_from_the_record(place: Path) -> None:
+    assert "r: identical; 4 steps recorded, 0 re-executed" in command(place, "replay", "r").stdout
+    assert "identical" in command(place, "replay", "r", "--mode", "recorded", "--app", "nowhere").stdout
+
+
+def test_the_app_of_the_project_is_found(place: Path) -> None:
+    (place / "pyproject.toml").write_text('[tool.everstep]\napp = "agent"\n')
+    assert "1 re-executed" in command(place, "replay", "r").stdout
+
+
+def test_a_run_that_is_not_there_is_code_3_and_wrong_words_are_2(place: Path) -> None:
+    assert "'none'" in command(place, "replay", "none", code=3).stderr
+    command(place, "replay", "none", "--app", "agent", code=3)
+    assert "name the module" in command(place, "replay", "r", "--mode", "verify", code=2).stderr
+    assert "Invalid value for '--mode'" in command(place, "replay", "r", "--mode", "sealed", code=2).stderr
+    assert "cannot load" in command(place, "replay", "r", "--app", "nowhere", code=1).stderr
+    assert "is no workflow" in command(place, "replay", "r", "--app", "agent:other", code=1).stderr
+    change(place, "def report(", "def another(")
+    assert "has no workflow 'report'" in command(place, "replay", "r", "--app", "agent", code=3).stderr
+
+
+def test_a_replay_needs_no_right_to_write(place: Path) -> None:
+    path = place / "trail.db"
+    before = path.read_bytes()
+    command(place, "replay", "r", "--app", "agent")
+    assert path.read_bytes() == before
+
+
+def test_hostile_text_reaches_no_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "trail.db"
+
+    @everstep.step
+    def ask(prompt: str) -> str:
+        return prompt
+
+    words = [HOSTILE]
+
+    @everstep.workflow(name=f"evil {HOSTILE}")
+    def evil() -> str:
+        return ask(words[0])
+
+    with everstep.open(path) as trail:
+        everstep.Runner(trail).run(evil, id="r")
+        words[0] = "other" + HOSTILE
+        report = trail.replay("r", evil)
+        trail.fork("r", at=1, id="f", tags={"why": HOSTILE}).release()
+    assert not report.identical
+    assert "\x1b" not in str(report)
+    for shown in (run("replay", "r", "--trail", path), run("show", "r", "--tree", "--trail", path)):
+        assert shown.exit_code == 0
+        assert "\x1b" not in shown.output
+
+
+# fork
+
+
+def test_a_fork_with_all_there_is_to_say(place: Path) -> None:
+    refused = command(place, "fork", "r", "--at", 4, "--set", "plan.0=x", code=1)
+    assert "there is no 'plan'" in refused.stderr
+    done = command(
+        place, "fork", "r@4", "--id", "f", "--set", "note=[1, 2]", "--set", "outline.0=first", "--input", "tone=loud",
+        "--reuse", "--json",
+    )  # fmt: skip
+    assert json.loads(done.stdout)["fork"] == {"run": "f", "forked_from": "r", "at": 4}
+    with everstep.open(place / "trail.db") as trail:
+        assert trail.state("f")["note"] == [1, 2]
+        assert trail.state("f")["outline"][0] == "first"
+    command(place, "resume", "f", "--app", "agent")
+    with everstep.open(place / "trail.db") as trail:
+        assert trail.step("f", trail.run("f").head - 1).inputs == {"prompt": "2 parts, loud", "model": "small"}
+    assert "identical" in command(place, "replay", "f", "--app", "agent").stdout
+
+
+def test_another_outcome_and_a_failure(place: Path) -> None:
+    done = command(place, "fork", "r", "--outcome", '4=["only"]', "--id", "a")
+    assert "made a, which shares r up to step 3." in done.stderr
+    assert "next: everstep resume a --app MODULE --trail trail.db" in done.stderr
+    command(place, "fork", "r", "--failure", "5=out of tea", "--id", "b")
+    for name in ("a", "b"):
+        command(place, "resume", name, "--app", "agent")
+        assert "identical" in command(place, "replay", name, "--app", "agent").stdout
+    with everstep.open(place / "trail.db") as trail:
+        assert trail.step("a", trail.run("a").head).output["end"] == "about 1 parts, calm"
+        assert trail.step("b", trail.run("b").head).output["end"] == "sorry: out of tea"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["r@2", "--at", 3], 2, "say the step once"),
+        (["r", "--at", -1], 2, "--at"),
+        (["r", "--at", 99], 3, "99"),
+        (["none"], 3, "none"),
+        (["r", "--set", "note"], 2, "says no value"),
+        (["r", "--input", "=1"], 2, "says no value"),
+        (["r", "--outcome", "x=1"], 2, "is no step"),
+        (["r", "--outcome", "4"], 2, "says no value"),
+        (["r", "--outcome", "4=1", "--at", 3], 2, "leave out --at 3"),
+        (["r", "--outcome", "4=1", "--failure", "4=no"], 2, "use --outcome or --failure"),
+        (["r", "--outcome", "1=1"], 1, "no outcome of a step"),
+        (["r", "--outcome", "0=1"], 1, "no outcome"),
+        (["r", "--id", "r"], 5, "r"),
+    ],
+)
+def test_wrong_words_make_no_fork(place: Path, words: list[Any], code: int, said: str) -> None:
+    result = run("fork", *words, "--trail", place / "trail.db")
+    assert result.exit_code == code, result.output
+    assert said in result.output
+    with everstep.open(place / "trail.db") as trail:
+        assert [found.id for found in trail.runs()] == ["r"]
+
+
+# show --tree
+
+
+def test_forks_are_shown_as_a_tree(place: Path) -> None:
+    path = place / "trail.db"
+    with everstep.open(path) as trail:
+        for parent, name, at in (("r", "a", 1), ("a", "a1", 1), ("r", "b", 3), ("a1", "a2", 0)):
+            trail.fork(parent, at=at, id=name).release()
+    for asked in ("r", "a2", "b"):
+        lines = run("show", asked, "--tree", "--trail", path).stdout.splitlines()
+        assert lines[0].split() == ["run", "forked", "at", "status", "length"]
+        assert [line.rstrip().split()[0] for line in lines[1:]] == ["r", "a", "a1", "a2", "b"]
+        assert [len(line) - len(line.lstrip()) for line in lines[1:]] == [0, 2, 4, 6, 2]
+    tree = data("show", "b", "--tree", "--trail", path)["tree"]
+    assert [(each["depth"], each["id"], each["forked_from"], each["fork_seq"]) for each in tree] == [
+        (0, "r", None, None), (1, "a", "r", 1), (2, "a1", "a", 1), (3, "a2", "a1", 0), (1, "b", "r", 3),
+    ]  # fmt: skip
