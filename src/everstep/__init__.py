@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from everstep.trail.events import Event as Event
     from everstep.trail.recorder import AsyncRecorder as AsyncRecorder
     from everstep.trail.recorder import Recorder as Recorder
+    from everstep.trail.replayed import ReplayReport as ReplayReport
     from everstep.trail.trail import Trail as Trail
     from everstep.trail.trail import open as open  # noqa: A004 - everstep.open, as in io.open
     from everstep.trail.twin import AsyncTrail as AsyncTrail
@@ -91,6 +92,7 @@ _HOMES = {
     "PauseInfo": "everstep.run.result",
     "Recorder": "everstep.trail.recorder",
     "Redacted": "everstep.model",
+    "ReplayReport": "everstep.trail.replayed",
     "Reply": "everstep.models.reply",
     "Retry": "everstep.run.retry",
     "Rule": "everstep.policy.rules",
