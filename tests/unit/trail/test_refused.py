@@ -168,7 +168,10 @@ def test_a_state_nested_deeply_by_paths_does_not_stop_the_run(trail: everstep.Tr
     "kind", [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, EverstepError)]
 )
 def test_every_error_reaches_another_process_as_it_is(kind: type[EverstepError]) -> None:
-    samples = {"str": "text", "int": 7, "float": 1.5, "tuple[str, ...]": ("a",), "str | None": None, "int | None": 3}
+    samples = {
+        "str": "text", "int": 7, "bool": True, "float": 1.5, "tuple[str, ...]": ("a",), "tuple[int, ...]": (1,),
+        "str | None": None, "int | None": 3,
+    }  # fmt: skip
     own = kind.__init__ is not Exception.__init__
     given = (
         {part.name: samples[str(part.annotation)] for part in inspect.signature(kind).parameters.values()}
