@@ -22,6 +22,7 @@ from everstep.store.base import LEASE_SECONDS
 from everstep.trail.beginning import Beginning
 from everstep.trail.detail import Detail
 from everstep.trail.forking import Forking
+from everstep.trail.replayed import Divergence, ReplayedStep, Source
 from everstep.trail.supersteps import CheckpointContent
 from everstep.trail.usage import ModelUsage, Usage
 
@@ -86,6 +87,8 @@ def test_every_public_name_is_in_the_reference() -> None:
         ("PauseInfo", fields(everstep.PauseInfo)),
         ("RunLog, NodeRecord and NodeStats", [*fields(everstep.RunLog), *fields(everstep.NodeRecord)]),
         ("RunLog, NodeRecord and NodeStats", fields(everstep.NodeStats)),
+        ("ReplayReport", [*fields(everstep.ReplayReport), *public(everstep.ReplayReport, FUNCTION)]),
+        ("ReplayReport", [*fields(Divergence), *fields(ReplayedStep), *Source]),
         ("Retry", fields(everstep.Retry)),
         ("Model clients", [*parameters(everstep.OpenAIClient), *fields(everstep.Reply)]),
         ("Model clients", [*parameters(everstep.ScriptedClient), *parameters(everstep.AsyncModelClient)]),

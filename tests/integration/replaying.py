@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -325,3 +326,52 @@ def an_external_step_that_was_tried_again(trail: Trail) -> Recorded:
     trail.answer("r", retry=True)
     run(trail, external_flow, id="r")
     return external_flow, "r"
+
+
+@step(timeout=0.05)
+async def too_slow() -> str:
+    inside = str(await act_later("inside"))
+    await asyncio.sleep(30)
+    return inside
+
+
+@workflow
+async def time_flow() -> str:
+    try:
+        return await too_slow()
+    except TimeoutError:
+        return str(await act_later("never mind"))
+
+
+@scenario
+def a_step_that_took_too_long(trail: Trail) -> Recorded:
+    run(trail, time_flow, id="r")
+    return time_flow, "r"
+
+
+@step(timeout=0.05)
+def waiting_too_long() -> str:
+    act("inside")
+    dawdle()
+    return "done"
+
+
+@step
+def dawdle() -> None:
+    calls("dawdling")
+    time.sleep(0.2)
+
+
+@workflow
+def time_flow_of_threads() -> str:
+    try:
+        return waiting_too_long()
+    except TimeoutError:
+        return str(act("never mind"))
+
+
+@scenario
+def a_step_in_a_thread_that_took_too_long(trail: Trail) -> Recorded:
+    run(trail, time_flow_of_threads, id="r")
+    time.sleep(0.2)  # until what was given up has ended: it would be taken for a call of the replay
+    return time_flow_of_threads, "r"

@@ -165,6 +165,13 @@ def test_nothing_is_used_twice(trail: Trail) -> None:
     assert calls == ["same"]
 
 
+def test_a_fork_of_a_fork_uses_nothing_unless_it_is_said(talked: Trail) -> None:
+    forked(talked, talking, "r", at=5, id="a", inputs={"tone": "loud"}, reuse=True)
+    calls.clear()
+    forked(talked, talking, "a", at=seq_of(talked, "a", "act", 3), id="b")
+    assert calls == ["end"]
+
+
 def test_the_state_is_changed(trail: Trail) -> None:
     @step
     def reading() -> int:

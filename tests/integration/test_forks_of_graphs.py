@@ -123,3 +123,31 @@ def test_a_fork_of_an_item_of_a_map(trail: Trail) -> None:
     Runner(trail).map(writing, {"topic": ["tea", "milk"]}, map_over="topic", id="m")
     item = min(found.id for found in trail.runs(parent="m"))
     assert forked(trail, writing, item, at=seq_of(trail, item, "entitle"), outcome="Other")["title"] == "Other"
+
+
+@node(output=("low", "high"))
+def bounds(text: str) -> tuple[int, int]:
+    calls(text)
+    return 1, len(text)
+
+
+@node(output="width")
+def width(low: int, high: int) -> int:
+    return high - low
+
+
+measuring = Graph([bounds, width], name="measuring")
+
+
+@pytest.mark.parametrize("outcome", [(2, 9), {"low": 2, "high": 9}])
+def test_another_outcome_of_a_node_with_several_values(trail: Trail, outcome: Any) -> None:
+    Runner(trail).run(measuring, text="tides", id="r")
+    assert forked(trail, measuring, "r", at=1, outcome=outcome) == {"low": 2, "high": 9, "width": 7}
+
+
+@pytest.mark.parametrize("outcome", [5, (1, 2, 3), {"low": 2}, {"low": 1, "high": 2, "other": 3}, None])
+def test_what_a_node_cannot_have_given_is_refused(trail: Trail, outcome: Any) -> None:
+    Runner(trail).run(measuring, text="tides", id="r")
+    with pytest.raises(TypeError, match="it gives low, high"):
+        trail.fork("r", at=1, id="f", outcome=outcome)
+    assert [found.id for found in trail.runs()] == ["r"]

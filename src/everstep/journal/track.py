@@ -73,7 +73,12 @@ class Track:
             for known in reversed(self.steps):
                 self.spare.setdefault((known.name, known.digest), []).append(known)
         fitting = self.spare.get((name, digest))
-        return fitting.pop() if fitting else None
+        if not fitting:
+            return None
+        found = fitting.pop()
+        if not fitting:
+            del self.spare[name, digest]  # whoever looks for what is left has less to look at
+        return found
 
 
 def unasked(track: Track, asked: int, shared: int = -1) -> DivergenceError | None:

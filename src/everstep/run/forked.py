@@ -57,7 +57,8 @@ def read_forks(run: Execution, row: RunRow) -> None:
             run.forked.inputs.append((entry.seq, inputs))
         meta = view(entry.meta)
         about = (meta[record.METADATA] if len(meta) > record.METADATA else None) or {}
-        if about.get(REUSE) and run.flow is None:  # a replay has no use for it
+        own = row.fork_seq is not None and entry.seq > row.fork_seq
+        if about.get(REUSE) and own and run.flow is None:  # a replay has no use for it
             _read_reusable(run, row)
 
 

@@ -15,11 +15,19 @@ from everstep.codec import record
 from everstep.codec.chain import Entry
 from everstep.codec.record import read_payload
 from everstep.codec.values import encode, view
-from everstep.errors import DivergenceError, GraphError, JournalError, RunNotFoundError, UnstorableError, ValueRefused
+from everstep.errors import (
+    DivergenceError,
+    GraphError,
+    JournalError,
+    RunNotFoundError,
+    StepTimeoutError,
+    UnstorableError,
+    ValueRefused,
+)
 from everstep.journal import Journal
 from everstep.journal.track import Recorded, Track
 from everstep.model import KIND_NUMBER, STATUSES, Kind, Secret, Status
-from everstep.run import faults
+from everstep.run import causes, faults
 from everstep.run.asked import Ask, Calls
 from everstep.run.execution import Execution
 from everstep.run.flow import CALL, DELIVER, FOREVER, SUSPEND, Flow, Suspended, came_of_stopping
@@ -34,10 +42,6 @@ from everstep.trail.replayed import Divergence, ReplayedStep, Source
 from everstep.trail.trail import Trail
 
 _END = KIND_NUMBER[Kind.END]
-_CHANGED = "changed result"
-_ARGUMENT, _SKIPPED = "changed argument", "removed or reordered"  # as the journal says it
-_MISSING, _EXTRA = "missing step", "extra step"
-_CAUSES = {_SKIPPED: _MISSING, "removed": _MISSING, "inserted": _EXTRA, "inserted or replaced": _EXTRA}
 _OUTPUT: Any = object()  # compared with the output of the row
 
 
@@ -81,11 +85,11 @@ class Rehearsal(Execution):
 
     def _passed_to(self, lane: Lane, position: int, digest: bytes | None, error: DivergenceError) -> Recorded | None:
         """The record to go on with, past those that are not asked for here: whether they will be, is to be seen."""
-        if lane.track is None or error.cause not in {_ARGUMENT, _SKIPPED}:
+        if lane.track is None or error.cause not in {causes.ARGUMENT, causes.SKIPPED}:
             return None
         skipped = lane.track.steps[position : position + len(error.skipped)]
         recorded = lane.track.steps[position + len(skipped)]
-        if not self.lenient and (error.cause == _ARGUMENT or recorded.digest != digest):
+        if not self.lenient and (error.cause == causes.ARGUMENT or recorded.digest != digest):
             return None
         for step in skipped:
             self.turnstile.skip(step, whole=True)
@@ -98,7 +102,7 @@ class Rehearsal(Execution):
         for place, (track, step, told) in enumerate(self._skipped):
             if track is lane.track and (step.name, step.digest) == (name, digest):
                 del self._skipped[place], self.found[-1]
-                self.found[told] = replace(self.found[told], cause="changed order")
+                self.found[told] = replace(self.found[told], cause=causes.ORDER)
                 lane.position -= 1
                 return step
         return None
@@ -126,7 +130,7 @@ class Rehearsal(Execution):
             last = min(spare, key=lambda step: step.seq, default=None)
         if last is None:
             return DivergenceError("inserted", lane=lane.path, position=ask.position, requested=ask.name)
-        return DivergenceError(_ARGUMENT, lane=lane.path, seq=last.seq, recorded=last.name, requested=ask.name)
+        return DivergenceError(causes.ARGUMENT, lane=lane.path, seq=last.seq, recorded=last.name, requested=ask.name)
 
     def _leave(self, ask: Ask, extra: DivergenceError | None = None) -> None:
         """The record ends here, for this lane at least: whatever would follow is not on it."""
@@ -159,11 +163,18 @@ class Rehearsal(Execution):
 
     def is_composite(self, recorded: Recorded) -> bool:
         """Whether a step had steps inside, which led to its outcome: a fork can give it another one."""
-        if recorded.outcome is not None and REPLACED in _metadata(recorded.outcome):
+        outcome = recorded.outcome
+        if outcome is not None and (REPLACED in _metadata(outcome) or self._timed_out(outcome)):
             return False
         if recorded.id is not None and recorded.id in self.journal.scopes and recorded.id not in self.journal.pauses:
             return True
-        return recorded.outcome is not None and self._child_of(recorded.outcome) is not None
+        return outcome is not None and self._child_of(outcome) is not None
+
+    def _timed_out(self, outcome: Entry) -> bool:
+        """Whether it was the clock that ended a step, and not its code."""
+        if STATUSES[outcome.status] is not Status.FAILED:
+            return False
+        return bool((self._view(outcome, record.ERROR) or [""])[0] == StepTimeoutError.__name__)
 
     def _child_of(self, outcome: Entry) -> str | None:
         """The run that a step is, if it is still there."""
@@ -204,18 +215,18 @@ class Rehearsal(Execution):
 
     def _told(self, error: DivergenceError, ask: Ask | None) -> Divergence:
         sides: tuple[Any, ...] = ()
-        if error.cause == _ARGUMENT and ask is not None and ask.inputs is not None and error.seq is not None:
+        if error.cause == causes.ARGUMENT and ask is not None and ask.inputs is not None and error.seq is not None:
             kept = self._view(self.entry(error.seq), record.INPUTS)
             sides = tuple(changes(kept or {}, view(ask.inputs.data) if ask.inputs.data else {}))
-        cause = _CAUSES.get(error.cause, error.cause)
-        names = (error.requested, error.recorded) if cause == _EXTRA else (error.recorded, error.requested)
-        said = _said(error) if error.recorded or ask is None else f"{_said(error)} {self._before(ask)}"
-        return Divergence(self.run_id, cause, names[0] or names[1] or "", error.seq, said.rstrip(), sides)
+        after = "" if error.recorded or ask is None else self._before(ask)
+        return Divergence(
+            self.run_id, causes.cause_of(error), causes.step_of(error), error.seq, causes.said(error) + after, sides
+        )
 
     def _before(self, ask: Ask) -> str:
         """Where a step stands that is not on record."""
         steps = [] if ask.lane.track is None or ask.call is not None else ask.lane.track.steps[: ask.position]
-        return f"The last one is {steps[-1].name!r}, step {steps[-1].seq}." if steps else ""
+        return f" The last one is {steps[-1].name!r}, step {steps[-1].seq}." if steps else ""
 
     # Comparing.
 
@@ -281,13 +292,11 @@ class Rehearsal(Execution):
             error = faults.raised_again(self.payload(recorded.outcome)[record.ERROR], self.reach)
             if isinstance(error, ValueRefused | GraphError) or not retry.applies(error):
                 return
-        self._differ(
-            recorded.outcome, ask.name, tuple(changes({"attempts": tried}, {"attempts": limit})), "changed retry"
-        )
+        self._differ(recorded.outcome, ask.name, tuple(changes({"attempts": tried}, {"attempts": limit})), causes.RETRY)
 
-    def _differ(self, outcome: Entry, name: str, sides: tuple[Any, ...], cause: str = _CHANGED) -> None:
+    def _differ(self, outcome: Entry, name: str, sides: tuple[Any, ...], cause: str = causes.CHANGED) -> None:
         error = DivergenceError(cause, seq=outcome.seq, recorded=name, requested=name)
-        said = f"{name!r} does not give what it gave." if cause == _CHANGED else f"{name!r} is tried otherwise."
+        said = f"{name!r} does not give what it gave." if cause == causes.CHANGED else f"{name!r} is tried otherwise."
         self.found.append(Divergence(self.run_id, cause, name, outcome.seq, said, sides))
         if not self.lenient:
             self.divergence, self.stopping = self.divergence or error, "diverged from its record"
@@ -334,19 +343,6 @@ def _metadata(entry: Entry) -> dict[str, Any]:
 
 def _sorted(values: dict[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in sorted(values)}
-
-
-def _said(error: DivergenceError) -> str:
-    """What a divergence means here, where nothing is to be set right."""
-    now, was = error.requested, error.recorded
-    skipped = f" Not asked for: {', '.join(error.skipped[:5])}." if error.skipped else ""
-    if error.cause == _ARGUMENT:
-        return f"{was!r} is asked for with other arguments."
-    if was is None:
-        return f"{now!r} is asked for, and the record has no further step there."
-    if now is None:
-        return f"{was!r} is on record, and the code did not ask for it."
-    return f"{now!r} is asked for where the record has {was!r}.{skipped}"
 
 
 def _flow(run: Rehearsal, ask: Ask, step: Any, loop: asyncio.AbstractEventLoop | None) -> Flow:

@@ -113,13 +113,23 @@ def _given(reader: Reader, source: RunRow, step: StepRecord, entry: Any, outcome
             raise NotAnOutcomeError(source.id, step.seq, f"a failure of node {step.name!r}, which gave nothing so far")
         ops = ops or [[SET, step.name.rpartition(".")[2]]]
     named = [op for op in ops if isinstance(op[1], str) and op[0] in {SET, APPEND}]
-    if len({op[1] for op in named}) > 1:
-        return {"set": dict(outcome)}
+    names = list(dict.fromkeys(op[1] for op in named))
+    if len(names) > 1:
+        return {"set": _by_name(names, step.name, outcome)}
     if not named:
         return {"output": outcome}
     code, name = named[0][0], named[0][1]
     appends = code == APPEND and len(named[0]) == 2
     return {"output": outcome, "append_to" if appends else "output_to": name}
+
+
+def _by_name(names: list[str], step: str, outcome: Any) -> dict[str, Any]:
+    """What a node of several values is to have given."""
+    if isinstance(outcome, tuple) and len(outcome) == len(names):
+        return dict(zip(names, outcome, strict=True))
+    if isinstance(outcome, Mapping) and set(outcome) == set(names):
+        return dict(outcome)
+    raise TypeError(f"{outcome!r:.60} is nothing that {step!r} can have given: it gives {', '.join(names)}")
 
 
 def _ops(entry: Any) -> list[Any]:

@@ -1,0 +1,35 @@
+"""Why code and record part, in the words of whoever changed the code: what the journal says is about places in lanes."""
+
+from __future__ import annotations
+
+from everstep.errors import DivergenceError
+
+ARGUMENT, SKIPPED = "changed argument", "removed or reordered"  # as the journal says it
+CHANGED, ORDER, RETRY = "changed result", "changed order", "changed retry"
+_MISSING, _EXTRA = "missing step", "extra step"
+_CAUSES = {SKIPPED: _MISSING, "removed": _MISSING, "inserted": _EXTRA, "inserted or replaced": _EXTRA}
+
+
+def cause_of(error: DivergenceError) -> str:
+    """Why they part, as far as it can be told here; of a missing step it may turn out that it comes later."""
+    return _CAUSES.get(error.cause, error.cause)
+
+
+def step_of(error: DivergenceError) -> str:
+    """The step that it is about: of an extra one that is the one asked for, else the recorded one."""
+    names = (error.requested, error.recorded)
+    first, second = names if cause_of(error) == _EXTRA else reversed(names)
+    return first or second or ""
+
+
+def said(error: DivergenceError) -> str:
+    """What it means where nothing is to be set right."""
+    now, was = error.requested, error.recorded
+    skipped = f" Not asked for: {', '.join(error.skipped[:5])}." if error.skipped else ""
+    if error.cause == ARGUMENT:
+        return f"{was!r} is asked for with other arguments."
+    if was is None:
+        return f"{now!r} is asked for, and the record has no further step there."
+    if now is None:
+        return f"{was!r} is on record, and the code did not ask for it."
+    return f"{now!r} is asked for where the record has {was!r}.{skipped}"
