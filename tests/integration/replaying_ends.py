@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from everstep import Runner, Trail, current, pause, workflow
+from everstep import EverstepError, Runner, Trail, current, pause, step, workflow
 from everstep.errors import RunCancelledError
 from tests.integration.replaying import Recorded, both, both_later, scenario
 from tests.integration.running import act, act_later, calls, crashed, run
@@ -98,6 +98,35 @@ def a_run_whose_own_code_failed(trail: Trail) -> Recorded:
     with suppress(LookupError):
         run(trail, wrong_flow, id="r")
     return wrong_flow, "r"
+
+
+@step
+def changes_its_argument(words: list[str]) -> list[str]:
+    words.append(str(act("more")))
+    return words
+
+
+@step
+def gives_what_cannot_be_kept() -> object:
+    act("inside")
+    return object()
+
+
+@workflow
+def refused_flow() -> list[str]:
+    found = []
+    for call in (lambda: changes_its_argument(["one"]), gives_what_cannot_be_kept):
+        try:
+            call()
+        except EverstepError as error:
+            found.append(type(error).__name__)
+    return [*found, str(act("end"))]
+
+
+@scenario
+def steps_whose_outcome_was_refused(trail: Trail) -> Recorded:
+    run(trail, refused_flow, id="r")
+    return refused_flow, "r"
 
 
 @scenario

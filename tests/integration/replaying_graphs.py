@@ -6,7 +6,21 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-from everstep import END, AsyncRunner, Cache, Graph, Kind, Runner, Trail, gate, interrupt, node, route, workflow
+from everstep import (
+    END,
+    AsyncRunner,
+    Cache,
+    EverstepError,
+    Graph,
+    Kind,
+    Runner,
+    Trail,
+    gate,
+    interrupt,
+    node,
+    route,
+    workflow,
+)
 from tests.integration.replaying import Recorded, both_later, scenario
 from tests.integration.replaying_ends import ending_flow, parent_flow
 from tests.integration.running import act, calls, crashed, run
@@ -157,6 +171,21 @@ def an_interrupted_graph(trail: Trail) -> Recorded:
     calls.crash = {"tea tea "}
     crashed(trail, writing, topic="tea", id="r")
     return writing, "r"
+
+
+@node(output=("low", "high"))
+def bounds(topic: str) -> Any:
+    return str(act(topic))  # one value, and two are expected
+
+
+wrong = Graph([bounds], name="wrong")
+
+
+@scenario
+def a_node_that_gave_the_wrong_thing(trail: Trail) -> Recorded:
+    with suppress(EverstepError):
+        Runner(trail).run(wrong, topic="tea", id="r")
+    return wrong, "r"
 
 
 # Forks.

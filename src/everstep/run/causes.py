@@ -1,4 +1,4 @@
-"""Why code and record part, in the words of whoever changed the code: what the journal says is about places in lanes."""
+"""Why code and record part, in the words of whoever changed the code; the journal speaks of places in lanes."""
 
 from __future__ import annotations
 

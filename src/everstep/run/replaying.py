@@ -17,6 +17,7 @@ from everstep.run.life import Life, about_run
 from everstep.run.log import RunLog
 from everstep.run.pen import Waiter
 from everstep.run.rehearsal import Rehearsal
+from everstep.run.replay_flow import replay_flow
 from everstep.run.result import RunResult
 from everstep.run.spawning import watch_threads
 from everstep.run.through import AS_CHILD, go_through
@@ -60,7 +61,7 @@ class _Replay(Life):
             self.trail, run_id, self.workflow.name, self._entries, lenient=self.lenient, as_child=self.as_child,
             lease=self.lease,
         )  # fmt: skip
-        self.run.life = self._below
+        self.run.flow, self.run.life = replay_flow, self._below
         for function in self.workflow.functions():
             self.run.reach.add(function)
         self.run.root.seen = 0
