@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 T = TypeVar("T")
+Durability = Literal["sync", "async", "exit"]  # when a step is on disk: before its caller goes on, soon, at the end
 END = "__end__"  # the target of a route or gate that ends the run
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

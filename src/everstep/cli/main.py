@@ -78,14 +78,13 @@ class Cli(click.Group):
         given = list(sys.argv[1:] if args is None else args)
         extra.pop("standalone_mode", None)
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "default", UserWarning
-            )  # ours are: damage that did not stand in the way, and the like
+            # Ours are: damage that did not stand in the way, and the like.
+            warnings.simplefilter("default", UserWarning)
             warnings.showwarning = _warn  # type: ignore[assignment]  # takes more than it needs
             try:
                 code = super().main(given, prog_name or "everstep", standalone_mode=False, **extra)
             except (click.Abort, KeyboardInterrupt):
-                sys.exit(130)
+                sys.exit(130)  # exits.INTERRUPTED, with nothing loaded for it
             except Exception as error:  # noqa: BLE001 - whatever it is, a person gets a sentence and not a traceback
                 code = _failed(error, as_json="--json" in given)
         sys.exit(code if isinstance(code, int) else 0)

@@ -9,7 +9,7 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import Any
 
-from everstep.codec.delta import APPEND, DELETE, SET, SPLICE
+from everstep.codec.delta import APPEND, SET, SPLICE, VERBS
 from everstep.codec.encoding import Generic
 from everstep.codec.record import StepRecord
 from everstep.errors import DamagedError, ErasedError
@@ -18,7 +18,6 @@ from everstep.trail.compare import MISSING, Change
 
 VERSION = 1
 TYPE, VALUE = "$type", "value"
-_OPERATIONS = {SET: "set", DELETE: "delete", APPEND: "append", SPLICE: "splice"}
 _EXACT = 1 << 53  # beyond it, other readers of JSON round
 
 
@@ -130,7 +129,7 @@ def size_of(value: Any) -> int:
 def operation(op: list[Any]) -> dict[str, Any]:
     """A change of the state."""
     code, path, *rest = op
-    found = {"op": _OPERATIONS.get(code, str(code)), "path": plain(path if type(path) is list else [path])}
+    found = {"op": VERBS.get(code, str(code)), "path": plain(path if type(path) is list else [path])}
     names = {SET: ("value",), APPEND: ("items",), SPLICE: ("index", "count", "items")}.get(code, ())
     return found | {name: plain(value) for name, value in zip(names, rest, strict=False)}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from everstep.codec.shown import brief, cut, label, parts_of, safe, whole
+from everstep.codec.shown import brief, count, cut, label, parts_of, safe, whole
 
 
 def leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
@@ -63,11 +63,6 @@ def size(count: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1000
     return f"{amount:.1f} TB"
-
-
-def count(number: int, what: str) -> str:
-    """A number of things: `1 step`, `9,940 steps`."""
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 __all__ = ["ago", "brief", "count", "cut", "duration", "label", "leaves", "parts_of", "safe", "size", "stamp", "whole"]

@@ -19,6 +19,7 @@ from everstep.codec.values import encode, scan_encode, view
 from everstep.errors import StateError, UnstorableError
 
 SET, DELETE, APPEND, SPLICE = 0, 1, 2, 3
+VERBS = {SET: "set", DELETE: "delete", APPEND: "append", SPLICE: "splice"}
 
 Op = list[Any]
 Path = str | list[Any]

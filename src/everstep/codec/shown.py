@@ -102,3 +102,8 @@ def parts_of(value: Any) -> list[tuple[Any, Any]]:
 def label(key: Any) -> str:
     """A key as the next part of a path: `.name`, `[3]`."""
     return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{whole(key)}]"
+
+
+def count(number: int, what: str) -> str:
+    """A number of things: `1 step`, `9,940 steps`."""
+    return f"{number:,} {what}" + ("" if number == 1 else "s")

@@ -19,6 +19,7 @@ from everstep.graph.printed import to_text
 from everstep.graph.shape import Edge, Shape
 from everstep.graph.svg import to_svg
 from everstep.graph.types import described, fits
+from everstep.run.arguments import name_of
 from everstep.run.workflows import Workflow, code_of
 
 NODES = "nodes"  # in what is said of a run: a digest for each node, and for each value that is bound
@@ -126,7 +127,7 @@ class Graph(Workflow[..., Any]):
             try:
                 found[f"={name}"] = _digest(encode(value))
             except UnstorableError:  # a client, or the like: only its class is known
-                found[f"={name}"] = _digest(f"{type(value).__module__}:{type(value).__qualname__}".encode())
+                found[f"={name}"] = _digest(name_of(type(value)).encode())
         return found
 
     def check_structure(self, run_id: str, about: Mapping[str, Any]) -> None:

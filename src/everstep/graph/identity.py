@@ -36,6 +36,7 @@ from typing import Any
 from everstep.codec.values import encode
 from everstep.errors import UnstorableError
 from everstep.policy.redaction import Gate
+from everstep.run.arguments import name_of
 
 _BUILT_IN = (BuiltinFunctionType, MethodDescriptorType, MethodWrapperType, WrapperDescriptorType)
 _READS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"))
@@ -75,7 +76,7 @@ class Identity:
                 return
             if self._strict:
                 raise UnidentifiedError(f"{of} {name!r} cannot be told from another: {refused.reason}") from None
-            self._write(name, _name_of(type(value)).encode())
+            self._write(name, name_of(type(value)).encode())
 
     def _write(self, name: str, data: bytes) -> None:
         for part in (name.encode("utf-8", "surrogatepass"), data):
@@ -87,7 +88,7 @@ class Identity:
         own = getattr(type(value), "__everstep_digest__", None)
         wrapped = _wrapped(value)
         if wrapped is not None:
-            self._write(name, _name_of(type(value)).encode())
+            self._write(name, name_of(type(value)).encode())
             self._function(wrapped)
         elif isinstance(value, MethodType):
             self.add("function", value.__func__)
@@ -99,7 +100,7 @@ class Identity:
         elif isinstance(value, (*_BUILT_IN, ModuleType, type)):
             return self._add_name(name, value)
         elif own is not None:
-            self.add(name, [_name_of(type(value)), own(value)])
+            self.add(name, [name_of(type(value)), own(value)])
         else:
             return False
         return True
@@ -108,7 +109,7 @@ class Identity:
         owner = getattr(value, "__self__", None)
         if owner is not None and not isinstance(owner, type | ModuleType):
             self.add(name, owner)
-        full = value.__name__ if isinstance(value, ModuleType) else _name_of(value)
+        full = value.__name__ if isinstance(value, ModuleType) else name_of(value)
         self._write(name, full.encode())
         return "<locals>" not in full  # a class that a function makes is another with every call
 
@@ -157,7 +158,7 @@ class Identity:
         """Add a constant or a function; the rest of a module is not looked at."""
         wrapped = _wrapped(value)
         if wrapped is not None:
-            self._write(name, _name_of(type(value)).encode())
+            self._write(name, name_of(type(value)).encode())
             if self._is_new(wrapped):
                 self._named.append(wrapped)
         elif type(value).__hash__ is not None:
@@ -169,10 +170,6 @@ def _wrapped(value: Any) -> FunctionType | None:
     """The function that a value is, or that it was made of with a decorator."""
     found = value if isinstance(value, FunctionType) else inspect.getattr_static(value, "__wrapped__", None)
     return found if isinstance(found, FunctionType) else None
-
-
-def _name_of(value: Any) -> str:
-    return f"{getattr(value, '__module__', None) or ''}:{value.__qualname__}"
 
 
 @lru_cache(maxsize=4096)

@@ -162,9 +162,9 @@ def _stand_in(gate: Gate, value: Any, path: str, *, by_class: bool = False) -> A
         if isinstance(value, _NAMED):
             owner = getattr(value, "__self__", None)
             bound = owner is not None and not isinstance(owner, type | ModuleType)
-            return [_name_of(value), _stand_in(gate, owner, path, by_class=True)] if bound else _name_of(value)
+            return [name_of(value), _stand_in(gate, owner, path, by_class=True)] if bound else name_of(value)
         if by_class:
-            return _name_of(type(value))
+            return name_of(type(value))
         raise UnstorableError(path, refused.reason) from None
     return value
 
@@ -177,5 +177,6 @@ def _in_parts(gate: Gate, value: Any, path: str) -> Any:
     return type(value)(_stand_in(gate, item, f"{path}[{at}]") for at, item in enumerate(value))
 
 
-def _name_of(value: Any) -> str:
+def name_of(value: Any) -> str:
+    """Where a function or class stands: its module and its name there."""
     return f"{getattr(value, '__module__', None) or ''}:{value.__qualname__}"

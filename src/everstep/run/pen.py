@@ -16,7 +16,6 @@ from everstep.trail.scribe import Scribe
 from everstep.trail.trail import Trail
 
 Waiter = Callable[[], object] | asyncio.Future[Any] | None
-DURABILITIES = ("sync", "async", "exit")
 _BACKLOG = 1_000  # rows that may wait to be written when nobody waits for them
 _CHUNK = 500  # rows that one transaction writes at the end of a run that wrote nothing before
 

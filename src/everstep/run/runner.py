@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, get_args
 
+from everstep.model import Durability
 from everstep.run.batch import Batch
 from everstep.run.beginning import begun
 from everstep.run.items import Mode
 from everstep.run.life import Life
 from everstep.run.mapped import MapResult
 from everstep.run.mapping import map_awaited, map_waiting
-from everstep.run.pen import DURABILITIES
 from everstep.run.result import RunResult
 from everstep.run.through import AS_CHILD, ErrorHandling, go_through, go_through_awaited, in_a_thread, terminable_task
 from everstep.run.workflows import Workflow
@@ -22,7 +22,6 @@ from everstep.trail.twin import AsyncTrail
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Durability = Literal["sync", "async", "exit"]
 NO_ANSWER: Any = object()
 
 
@@ -36,8 +35,8 @@ class _Runs:
         durability: Durability | None = None,
         lease: float = LEASE_SECONDS,
     ) -> None:
-        if durability not in {None, *DURABILITIES}:
-            raise ValueError(f"durability={durability!r}: use one of {', '.join(DURABILITIES)}")
+        if durability not in {None, *get_args(Durability)}:
+            raise ValueError(f"durability={durability!r}: use one of {', '.join(get_args(Durability))}")
         self.trail = trail.trail if isinstance(trail, AsyncTrail) else trail
         self.durability: str = durability or (self.trail and self.trail.durability) or "sync"
         self.lease = lease

@@ -118,6 +118,7 @@ class RunRow(NamedTuple):
 Settled = Callable[[Exception | None, bool], None]
 
 ANY = object()  # a filter left out; None is a value to look for
+ALL = 1_000_000_000  # a limit that nothing reaches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

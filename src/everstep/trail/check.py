@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from everstep.codec import frame
 from everstep.codec.keyframe import refs
+from everstep.codec.shown import count
 from everstep.errors import DamagedError, DamageWarning
 from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
 from everstep.store.base import Inspects, Keyframe, RunQuery, RunRow, Store
@@ -44,14 +45,10 @@ class Report:
         return not self.damage
 
     def __str__(self) -> str:
-        head = f"{_count(self.runs, 'run')}, {_count(self.steps, 'step')}: " + (
-            "intact" if self.ok else f"{_count(len(self.damage), 'place')} damaged"
+        head = f"{count(self.runs, 'run')}, {count(self.steps, 'step')}: " + (
+            "intact" if self.ok else f"{count(len(self.damage), 'place')} damaged"
         )
         return "\n".join([head, *(f"  {damage}" for damage in self.damage)])
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def verify(store: Store, run_id: str | None) -> Report:

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from everstep.codec.record import StepRecord
 from everstep.errors import RunNotFoundError
-from everstep.model import STATUSES, Status, StepError
+from everstep.model import STATUSES, Durability, Status, StepError
 from everstep.policy.rules import Rule
+from everstep.store.base import ALL
 from everstep.trail.detail import About
 from everstep.trail.opening import open_store
 from everstep.trail.owner import is_gone
@@ -21,9 +22,7 @@ from everstep.trail.retention import prune
 from everstep.trail.supersteps import Supersteps
 from everstep.trail.trail import Trail
 
-Durability = Literal["sync", "async", "exit"]
 Retention = Literal["full", "latest", "windowed"]
-_ALL = 1_000_000_000  # runs
 # How records of other systems call what a step says here.
 _SPELLINGS = {
     "workflow_id": "run_id", "node_name": "name", "values": "set", "created_at": "started", "started_at": "started",
@@ -67,7 +66,7 @@ class CheckpointPolicy:
 
 
 def _one_of(name: str, value: object, words: Any) -> None:
-    known = words.__args__
+    known = get_args(words)
     if value not in known:
         raise ValueError(f"{name}={value!r}: use one of {', '.join(known)}")
 
@@ -122,7 +121,7 @@ class SqliteCheckpointer(Trail):
         if self._none_before is not None and now < self._none_before:
             return
         left = [now]
-        for run in self.runs(parent=None, limit=_ALL):
+        for run in self.runs(parent=None, limit=ALL):
             if run.ended_at is None or (run.owner is not None and not is_gone(run.owner)):
                 continue
             if run.ended_at + lifetime <= now and run.id != newest:
@@ -132,7 +131,7 @@ class SqliteCheckpointer(Trail):
         self._none_before = min(left) + lifetime
 
     def _drop_with_children(self, run_id: str) -> None:
-        for child in self.runs(parent=run_id, limit=_ALL):
+        for child in self.runs(parent=run_id, limit=ALL):
             self._drop_with_children(child.id)
         with suppress(RunNotFoundError):  # another process was quicker
             self.drop(run_id)

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 from everstep.codec import delta
-from everstep.codec.delta import APPEND, DELETE, SET, SPLICE
 from everstep.codec.record import StepRecord
 from everstep.codec.values import encode
 from everstep.errors import ErasedError
@@ -21,11 +20,8 @@ from everstep.trail.compare import Change, changes
 from everstep.trail.outline import Node
 from everstep.trail.wording import shown
 
-_OURS = frozenset(
-    {AT, CHAIN, CUT, STEPS, "reason"}
-)  # in the metadata: notes of the journal, and what is told elsewhere
+_OURS = frozenset({AT, CHAIN, CUT, STEPS, "reason"})  # in the metadata: the journal's notes, and what is told elsewhere
 _TIMES = ("_ms", "_s", "_seconds", "latency", "duration")  # ends of names in the usage: time is no difference
-_VERBS = {SET: "set", DELETE: "delete", APPEND: "append", SPLICE: "splice"}
 _OUTPUT = "(the output)"
 
 
@@ -124,7 +120,7 @@ def _operations(row: StepRecord) -> dict[str, Any] | None:
     for op in row.ops:
         code, path, *rest = op
         where = path if type(path) is str else delta.path_text(path).removeprefix("state.")
-        verb = f"{_VERBS.get(code, code)} {where}"
+        verb = f"{delta.VERBS.get(code, code)} {where}"
         while verb in found:
             verb += "'"
         found[verb] = _OUTPUT if _is_output(rest, output) else rest[0] if len(rest) == 1 else rest

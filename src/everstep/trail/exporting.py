@@ -20,21 +20,19 @@ import ormsgpack
 
 from everstep.codec import chain, frame, record
 from everstep.codec.chain import Entry
-from everstep.codec.delta import APPEND, DELETE, SET, SPLICE
+from everstep.codec.delta import SET, VERBS
 from everstep.codec.readable import Readable, json_line, parts
 from everstep.codec.record import blob_ids
 from everstep.codec.values import view
 from everstep.errors import PrunedError, RunNotFoundError, StoreError, UnreadableError
 from everstep.model import KINDS, STATUSES, Kind, Status, from_micros
-from everstep.store.base import RunQuery, RunRow, Store
+from everstep.store.base import ALL, RunQuery, RunRow, Store
 from everstep.trail.reading import Reader
 
 FORMAT = 1
 FILE_MAX = 1 << 28
 """No file is larger than this, so none that is gets read."""
 
-_ALL = 1_000_000_000
-_OPERATIONS = {SET: "set", DELETE: "delete", APPEND: "append", SPLICE: "splice"}
 _META = {
     record.PARENT: "parent", record.LANE: "lane", record.ATTEMPT: "attempt", record.SUPERSTEP: "superstep",
     record.DECISION: "decision", record.USAGE: "usage", record.CHILD: "child", record.METADATA: "metadata",
@@ -85,7 +83,7 @@ def _family(store: Store, top: RunRow) -> Iterator[Exported]:
             run.retry_of, run.retry_index, dict(sorted(run.tags.items())), entries,
         )  # fmt: skip
         below = [child for entry in entries if (child := _child(entry)) is not None]
-        ours = store.runs(RunQuery(parent=run.id, limit=_ALL))
+        ours = store.runs(RunQuery(parent=run.id, limit=ALL))
         below += [row.id for row in reversed(ours) if row.forked_from is None]
         for name in below:
             with suppress(RunNotFoundError):  # it was dropped: the step tells what it gave
@@ -174,7 +172,7 @@ def _show(shown: Readable, fields: dict[str, Any], names: dict[int, str], values
 def _operation(op: Any) -> Any:
     """A change of the state, with a word for what it does."""
     if type(op) is list and op and type(op[0]) is int:
-        return [_OPERATIONS.get(op[0], op[0]), *op[1:]]
+        return [VERBS.get(op[0], op[0]), *op[1:]]
     return op
 
 

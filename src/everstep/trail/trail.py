@@ -25,7 +25,7 @@ from everstep.model import (
 )
 from everstep.policy.redaction import Gate
 from everstep.policy.rules import Rule
-from everstep.store.base import ANY, Caches, Counts, Retains, RunQuery, RunRow, Searches, Store
+from everstep.store.base import ALL, ANY, Caches, Counts, Retains, RunQuery, RunRow, Searches, Store
 from everstep.store.search import Field, held_in
 from everstep.trail import answers, retention, supersteps
 from everstep.trail.beginning import Beginning, begin, gated_tags
@@ -48,7 +48,6 @@ from everstep.trail.usage import Usage, usage
 if TYPE_CHECKING:
     from everstep.trail.why.report import Why
 
-_ALL = 1_000_000_000
 _PATIENCE = 10.0  # seconds that closing waits for handlers of events
 _JUDGING = Late("everstep.trail.why.judging")
 _EXPORTING, _IMPORTING = Late("everstep.trail.exporting"), Late("everstep.trail.importing")
@@ -144,7 +143,7 @@ class Trail:
         query = RunQuery(
             status=STATUS_NUMBER[Status(status)] if status is not None else None, workflow=workflow,
             tags=gated_tags(self.gate, tags), since=to_micros(since) if since is not None else None, parent=parent,
-            before=_position(cursor), limit=min(limit, _ALL) + 1,
+            before=_position(cursor), limit=min(limit, ALL) + 1,
         )  # fmt: skip
         rows = self.store.runs(query)
         page = Runs(map(_public, rows[:limit]))
@@ -178,7 +177,7 @@ class Trail:
         wanted = None if kind is None else CheckpointKind(kind)
         reader, runs, found = Reader(self.store), dict[str, RunRow](), list[Checkpoint]()
         owner_id = None if run_id is None else self._id(run_id)
-        marked = self.store.marked(owner_id, KIND_NUMBER[Kind.CHECKPOINT], limit if wanted is None else _ALL)
+        marked = self.store.marked(owner_id, KIND_NUMBER[Kind.CHECKPOINT], limit if wanted is None else ALL)
         for owner, entry in marked:
             run = runs.get(owner) or runs.setdefault(owner, self.store.run(owner))
             [sound] = reader.entries(run, entry.seq, entry.seq)  # the index alone cannot tell whether a row was changed
@@ -227,7 +226,7 @@ class Trail:
                 break  # it was dropped too, and another has its id now
             ancestors.append(older)
             youngest = older
-        forks = [fork for fork in self.store.runs(RunQuery(forked_from=run.id, limit=_ALL)) if fork.key > run.key]
+        forks = [fork for fork in self.store.runs(RunQuery(forked_from=run.id, limit=ALL)) if fork.key > run.key]
         return [_public(row) for row in (*reversed(ancestors), run, *reversed(forks))]
 
     def diff(self, a: str, b: str) -> list[Change]:
@@ -268,7 +267,7 @@ class Trail:
         _check_limit(limit)
         if not isinstance(self.store, Searches):
             raise StoreError(f"the store {self.store.where!r} cannot search. Read its steps, or keep them in SQLite.")
-        reader, found = Reader(self.store, as_view=view), self.store.search(words, limit if field is None else _ALL)
+        reader, found = Reader(self.store, as_view=view), self.store.search(words, limit if field is None else ALL)
         hits = found if field is None else held_in(field, words, found)[:limit]
         return [StepRecord(run, entry, reader.fetch, reader.decode) for run, entry in hits]
 

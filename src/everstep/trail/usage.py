@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 from everstep.codec import record
 from everstep.codec.values import view
 from everstep.errors import RunNotFoundError
-from everstep.store.base import RunQuery, RunRow
+from everstep.store.base import ALL, RunQuery, RunRow
 from everstep.trail.differing import cost_of, tokens_of
 from everstep.trail.reading import Reader
 
 if TYPE_CHECKING:
     from everstep.trail.trail import Trail
 
-_ALL = 1_000_000_000
 _INPUT, _OUTPUT = ("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens")
 
 
@@ -61,7 +60,7 @@ def usage(trail: Trail, run_id: str) -> Usage:
     found: dict[str, list[Mapping[str, Any]]] = {}
     while waiting:
         run = waiting.pop()
-        children = [child.id for child in trail.store.runs(RunQuery(parent=run.id, limit=_ALL))]
+        children = [child.id for child in trail.store.runs(RunQuery(parent=run.id, limit=ALL))]
         for used, child in _said(trail, run):
             if used:
                 found.setdefault(used["model"] if isinstance(used.get("model"), str) else "", []).append(used)
