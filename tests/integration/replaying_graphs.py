@@ -173,6 +173,26 @@ def an_interrupted_graph(trail: Trail) -> Recorded:
     return writing, "r"
 
 
+@node(output="log")
+def note(topic: str, log: list[str] | None = None) -> list[str]:
+    kept = [] if log is None else log
+    kept.append(str(act(topic)))
+    return kept
+
+
+@route(targets=["note", END])
+def noted(log: list[str]) -> str:
+    return "note" if len(log) < 4 else END
+
+
+noting = Graph([note, noted], name="noting")
+
+
+@scenario
+def a_value_that_is_changed_in_place(trail: Trail) -> Recorded:
+    return _both_runners(trail, noting, on_a_loop=False, topic="tea")
+
+
 @node(output=("low", "high"))
 def bounds(topic: str) -> Any:
     return str(act(topic))  # one value, and two are expected

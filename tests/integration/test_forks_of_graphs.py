@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from everstep import END, AsyncRunner, Graph, Runner, Trail, interrupt, node, route
-from tests.integration.running import calls
+from tests.integration.running import act, calls
 from tests.integration.test_forks import forked, fresh, kept, seq_of, trail
 
 __all__ = ["fresh", "trail"]  # fixtures
@@ -151,3 +151,31 @@ def test_what_a_node_cannot_have_given_is_refused(trail: Trail, outcome: Any) ->
     with pytest.raises(TypeError, match="it gives low, high"):
         trail.fork("r", at=1, id="f", outcome=outcome)
     assert [found.id for found in trail.runs()] == ["r"]
+
+
+@node(output="base")
+def begin(size: int) -> list[int]:
+    return [act(number) for number in range(size)]
+
+
+@node(output="items")
+def grow(base: list[int], items: list[int] | None = None) -> list[int]:
+    return [*(items or base), act(len(items or base))]
+
+
+@route(targets=["grow", END])
+def more(items: list[int]) -> str:
+    return "grow" if len(items) < 5 else END
+
+
+growing = Graph([begin, grow, more], name="growing")
+
+
+def test_a_fork_anywhere_changes_what_comes_after_it(trail: Trail) -> None:
+    """Between the beginning of a node and its end too: what it gives then comes after the change."""
+    Runner(trail).run(growing, size=2, id="r")
+    for at in range(trail.run("r").head):
+        assert forked(trail, growing, "r", at=at, id=f"f{at}") == trail.state("r")
+        changed = forked(trail, growing, "r", at=at, id=f"g{at}", set={"items": [9, 9, 9]})
+        assert changed == trail.state(f"g{at}")
+        assert forked(trail, growing, "r", at=at, id=f"h{at}", inputs={"size": 3}) == trail.state(f"h{at}")

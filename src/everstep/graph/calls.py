@@ -143,6 +143,10 @@ class NodeCall:
         self.restore(entry)
         return self.decision.target if self.decision is not None else self.values.following(self)
 
+    def stored_before(self, seq: int) -> bool:
+        """Whether its outcome was on record there."""
+        return self.stored_at is not None and self.stored_at < seq
+
     def logged(self) -> tuple[Any, ...]:
         """What the run log says of it: superstep, cached, decision."""
         return self.superstep, self.cached, None if self.decision is None else self.decision.target

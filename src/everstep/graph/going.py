@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Coroutine
+import copy
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import chain
@@ -77,17 +78,25 @@ class Going:
         if self.run.asked_to_stop:
             self.run.is_stopped = True
             return []
-        while self._changes and self._is_past(self._changes[0][0]):
-            self._change(self._changes.pop(0)[1])
+        for _, changed in self._due():
+            self._change(changed)
         calls = [NodeCall(call, self.values) for call in self.progress.next()]
         if calls and self.progress.superstep > self.graph.max_supersteps:
             raise LoopLimitError(
                 self.graph.name, self.graph.max_supersteps, ", ".join(call.call.node.name for call in calls)
             )
         asks = [self._ask(call) for call in calls]
+        for fork, changed in self._changes:
+            if self._is_past(fork):  # some of these were in flight there
+                self.values.changing(changed)
         self._count(asks)
         self._at_work = asks
         return asks
+
+    def _due(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """What forks changed, once all that was on record there was asked for."""
+        while self._changes and self._is_past(self._changes[0][0]):
+            yield self._changes.pop(0)
 
     def _is_past(self, fork: int) -> bool:
         """Whether all that was on record at a fork was asked for. What came after it may be on record too."""
@@ -100,6 +109,7 @@ class Going:
     def _change(self, changed: dict[str, Any]) -> None:
         """Let what a fork changed be the values from here on."""
         self.progress.changed({name: value for name, value in changed.items() if name in self.progress.values})
+        self.values.were_changed(changed)
 
     def _ask(self, call: NodeCall) -> Ask:
         # A lane object for each call, on one path: one that waits for an answer does not hold up the others.
@@ -128,6 +138,9 @@ class Going:
                 continue
             self.values.load_for(call.call.node)
             arguments = self.progress.arguments(call.call)
+            if self.run.flow is not None:  # what a node gives again it may change in place; what was is needed after it
+                own = {param for param, name in call.call.node.inputs.items() if name in call.call.node.outputs}
+                arguments |= {param: copy.deepcopy(arguments[param]) for param in own}
             if self.run.pen is not None:
                 names = call.call.node.inputs
                 call.taken.watch({names[param]: value for param, value in arguments.items()}, self.values)
@@ -140,7 +153,16 @@ class Going:
             if error is not None and not (isinstance(error, Exception) and self._is_failure(error)):
                 raise error
         self._at_work = []
-        for ask, error in zip(asks, errors, strict=True):
+        done = list(zip(asks, errors, strict=True))
+        for fork, changed in self._due():  # what was in flight there came after the change
+            before = [pair for pair in done if _call_of(pair[0]).stored_before(fork)]
+            self._take(before)
+            done = [pair for pair in done if pair not in before]
+            self._change(changed)
+        self._take(done)
+
+    def _take(self, done: list[tuple[Ask, BaseException | None]]) -> None:
+        for ask, error in done:
             call = _call_of(ask)
             if call.child is not None and self.run.trail is not None and call.stored_at is not None:
                 log = log_of(self.run.trail, call.child)

@@ -56,6 +56,14 @@ class Values:
             self._stale.difference_update(call.names)
             self._stale.update(name for name in call.names if self._newest.get(name) != seq)
 
+    def changing(self, names: Iterable[str]) -> None:
+        """The state on record has other values under these names than the code at work was given."""
+        self._stale.update(names)
+
+    def were_changed(self, names: Iterable[str]) -> None:
+        """The code has them too now."""
+        self._stale.difference_update(names)
+
     def following(self, call: NodeCall) -> dict[str, Any]:
         """What a call on record gave, from the values as they are and the row of its outcome."""
         assert call.entry is not None  # noqa: S101 - it was restored from it
