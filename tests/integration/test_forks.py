@@ -14,6 +14,9 @@ import pytest
 import everstep
 from everstep import Kind, Status, Trail, pause, step, workflow
 from everstep.errors import NotAnOutcomeError
+from tests.integration.replaying import awaited_flow, stream_flow
+from tests.integration.replaying_ends import parent_flow, parent_later_flow
+from tests.integration.replaying_together import pool_flow
 from tests.integration.running import act, act_later, calls, run
 
 
@@ -280,6 +283,23 @@ def test_a_fork_among_tasks(trail: Trail) -> None:
     name = trail.step("r", second).output
     assert "x" in forked(trail, together, "r", at=second, id="x", outcome="x")
     assert name not in calls
+
+
+# Anywhere.
+
+
+@pytest.mark.parametrize("flow", [stream_flow, pool_flow, parent_flow, parent_later_flow, awaited_flow])
+def test_a_fork_at_any_row_comes_to_the_same(trail: Trail, flow: Any) -> None:
+    """Promise 2: what is shared is not done again; promise 6: and the fork is replayed."""
+    inputs = ["tea"] if flow is awaited_flow else []
+    value = run(trail, flow, *inputs, id="r").value
+    whole = len(calls.taken())
+    done = []
+    for at in range(trail.run("r").head + 1):
+        assert forked(trail, flow, "r", at=at, id=f"f{at}") == value
+        done.append(len(calls.taken()))
+    assert (done[0], done[-1]) == (whole, 0)
+    assert done == sorted(done, reverse=True) or flow in {parent_flow, parent_later_flow, stream_flow}
 
 
 # What it costs.
