@@ -89,7 +89,7 @@ class _Command:
     def __call__(self, seq: int, values: dict[str, Any]) -> bool | None:
         """Whether the values are good; None if it cannot tell. Raises BisectTestError."""
         code = self._run(seq, json.dumps(plain.plain(values), ensure_ascii=True).encode())
-        if code != _SKIP and not 0 <= code < _SKIP:
+        if not 0 <= code <= _SKIP:
             said = f"it was ended by signal {-code}" if code < 0 else f"it exited with {code}"
             raise BisectTestError(shlex.join(self._words), seq, said)
         verdict = None if code == _SKIP else code == 0

@@ -14,7 +14,7 @@ from everstep.graph.going import go, go_awaited
 from everstep.graph.mermaid import to_mermaid
 from everstep.graph.nested import GraphNode
 from everstep.graph.nodes import Node, names, node
-from everstep.graph.picture import Run, picture
+from everstep.graph.picture import LogOrResult, picture
 from everstep.graph.printed import to_text
 from everstep.graph.shape import Edge, Shape
 from everstep.graph.svg import to_svg
@@ -141,15 +141,15 @@ class Graph(Workflow[..., Any]):
 
     # As a picture.
 
-    def to_mermaid(self, log: Run | None = None) -> str:
+    def to_mermaid(self, log: LogOrResult | None = None) -> str:
         """The graph as a flowchart in Mermaid; with a log or result, a run over it."""
         return to_mermaid(picture(self, log))
 
-    def to_svg(self, log: Run | None = None) -> str:
+    def to_svg(self, log: LogOrResult | None = None) -> str:
         """The graph as an SVG that stands alone; with a log or result, a run over it."""
         return to_svg(picture(self, log))
 
-    def to_text(self, log: Run | None = None) -> str:
+    def to_text(self, log: LogOrResult | None = None) -> str:
         """The graph as lines of text, 100 columns at most; with a log or result, a run over it."""
         return to_text(picture(self, log))
 

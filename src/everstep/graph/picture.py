@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BoxKind = NodeKind | Literal["input", "end"]
 WireKind = Literal["input", "value", "choice"]
-Run = RunLog | RunResult[Any]
+LogOrResult = RunLog | RunResult[Any]
 Steps = list[dict[str, list[NodeRecord]]]  # for each log, its steps by the name of their node
 
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -105,12 +105,8 @@ class Picture:
                 found[wire.source] = min(found[target] for target in wire.targets) - 1
         return found
 
-    def is_back(self, source: int, target: int) -> bool:
-        """Whether a wire leads back to what ran before."""
-        return self.layers[target] <= self.layers[source]
 
-
-def picture(graph: Graph, run: Run | None = None) -> Picture:
+def picture(graph: Graph, run: LogOrResult | None = None) -> Picture:
     """What is to be drawn of a graph, and of a run over it. Raises GraphError if the run is one of another graph."""
     log = run.log if isinstance(run, RunResult) else run
     if log is not None and log.workflow != graph.name:

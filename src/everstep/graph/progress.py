@@ -27,13 +27,12 @@ _UNSEEN: Any = object()
 class Call:
     """A node that is to run: how often it did before, and the versions of what it takes."""
 
-    __slots__ = ("digest", "index", "node", "superstep", "versions")
+    __slots__ = ("digest", "index", "node", "versions")
 
     def __init__(self, node: Node, index: int, versions: dict[str, int], chosen_by: Iterable[str] = ()) -> None:
         self.node = node
         self.index = index
         self.versions = versions
-        self.superstep = 0
         # With the node's name no two calls of a run agree.
         self.digest = ormsgpack.packb([*versions.values(), *chosen_by])
 
@@ -106,15 +105,13 @@ class Progress:
 
     def produced(self, values: dict[str, Any]) -> None:
         """A node gave these values."""
-        for name, value in values.items():
-            self.values[name] = value
-            self.versions[name] = self.versions.get(name, 0) + 1
+        self.changed(values)
+        for name in values:
             self.given.pop(name, None)
             self.given[name] = None
-            self._look_at.update(self.shape.consumers.get(name, ()))
 
     def changed(self, values: dict[str, Any]) -> None:
-        """Somebody changed these values between two supersteps."""
+        """These are the values now: a node gave them, or a fork changed them between two supersteps."""
         for name, value in values.items():
             self.values[name] = value
             self.versions[name] = self.versions.get(name, 0) + 1

@@ -83,19 +83,18 @@ class Shape:
         outside = [value for value in self.consumers if value not in self.producers and value not in self.bound]
         if declared is not None:
             self._check_declared(outside, declared)
-        given = set(outside) | set(declared or ())
         seeds: list[str] = []
-        while True:
-            started = self._startable(given | set(seeds))
+        while declared is None:
+            given = {*outside, *seeds}
+            started = self._startable(given)
             missing = [
                 value
                 for name, each in self.nodes.items() if name not in started
-                for value in self._missing(each, started, given | set(seeds)) if value in each.outputs
+                for value in self._missing(each, started, given) if value in each.outputs
             ]  # fmt: skip
-            new = next((value for value in missing if declared is None), None)
-            if new is None:
+            if not missing:
                 break
-            seeds.append(new)  # a node that goes on from what it gave before needs something to begin with
+            seeds.append(missing[0])  # a node that goes on from what it gave before needs something to begin with
         inputs = tuple(dict.fromkeys([*outside, *(declared or ()), *seeds]))
         return inputs, frozenset(value for value in inputs if value in seeds or self._is_needed(value, seeds, inputs))
 
@@ -221,7 +220,7 @@ class Shape:
     def _check_endless(self) -> None:
         """A cycle in which nobody chooses would never end."""
         free = {name for name, each in self.nodes.items() if not each.targets and name not in self.gates}
-        ring = next((ring for ring in _rings({name: self._below[name] & free for name in free})), None)
+        ring = next(_rings({name: self._below[name] & free for name in free}), None)
         if ring is not None:
             self._refuse(
                 f"has a cycle that never ends: {' -> '.join(name for name in self.nodes if name in ring)} -> ...",
