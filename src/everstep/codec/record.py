@@ -273,6 +273,12 @@ def with_output(op: list[Any], output: Any) -> list[Any]:
     return op
 
 
+def read_meta(entry: Entry) -> list[Any]:
+    """What a row says of itself, with None for all that it leaves out."""
+    meta: list[Any] = view(entry.meta)
+    return meta + [None] * (BLOBS + 1 - len(meta))
+
+
 def read_payload(entry: Entry, fetch: Fetch | None, decode: Callable[..., Any] = view) -> list[Any]:
     """What a row carries. Without `fetch`, large leaves stay references."""
     try:

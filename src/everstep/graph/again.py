@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from everstep.codec import record
-from everstep.codec.values import view
 from everstep.graph.calls import NodeCall, given_by
 from everstep.graph.shape import Shape
 from everstep.model import STATUSES, Status
@@ -73,5 +72,4 @@ class Again:
 
 def superstep_of(outcome: Any) -> int:
     """The superstep that a row belongs to."""
-    meta = view(outcome.meta)
-    return (meta[record.SUPERSTEP] if len(meta) > record.SUPERSTEP else None) or 0
+    return record.read_meta(outcome)[record.SUPERSTEP] or 0

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from everstep.codec import delta, record
 from everstep.codec.chain import Entry
 from everstep.codec.delta import SET, Saved
-from everstep.codec.values import view
 from everstep.errors import UnstorableError
 from everstep.graph.nodes import Decision, Node
 from everstep.graph.progress import Call
@@ -120,8 +119,7 @@ class NodeCall:
 
     def restore(self, entry: Entry) -> None:
         """Take what the row of its outcome says. The values are read when a node needs them."""
-        meta = view(entry.meta)
-        meta += [None] * (record.BLOBS + 1 - len(meta))
+        meta = record.read_meta(entry)
         self.superstep = meta[record.SUPERSTEP] or 0
         self.cached = bool((meta[record.FLAGS] or 0) & record.CACHED)
         self.child = meta[record.CHILD]
@@ -156,9 +154,8 @@ def given_by(node: Node, entry: Entry) -> Sequence[str]:
     """The names of what a call gave, by the row of its outcome."""
     if node.kind != "graph":
         return node.outputs  # all of them
-    meta = view(entry.meta)
-    said = meta[record.METADATA] if len(meta) > record.METADATA else None
-    return (said or {}).get(GIVEN, node.outputs)  # type: ignore[no-any-return] # written as a list of names
+    said = record.read_meta(entry)[record.METADATA] or {}
+    return said.get(GIVEN, node.outputs)  # type: ignore[no-any-return] # written as a list of names
 
 
 def saved(name: str, value: Any) -> Saved | None:

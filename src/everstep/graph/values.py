@@ -95,9 +95,7 @@ class Values:
     def _state(self, seq: int) -> dict[str, Any]:
         trail, run = self._run.trail, self._run
         assert trail is not None  # noqa: S101 - a run without a store has no record
-        reader = Reader(trail.store)
-        reader.decode = run.reach.decode
-        return reader.state(run.run_id, seq)
+        return Reader(trail.store, decode=run.reach.decode).state(run.run_id, seq)
 
     def _warn_of_redaction(self, name: str, value: Any) -> None:
         if b"[redacted:" in encode(value):

@@ -342,9 +342,7 @@ class Journal:
 
 
 def _about(entry: Entry, what: str) -> Any:
-    meta = view(entry.meta)
-    metadata = meta[record.METADATA] if len(meta) > record.METADATA else None
-    return (metadata or {}).get(what)
+    return (record.read_meta(entry)[record.METADATA] or {}).get(what)
 
 
 def _spawned_at(below: str) -> int:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from everstep.codec import record
 from everstep.codec.chain import Entry
 from everstep.codec.record import ops_of
-from everstep.codec.values import view
 from everstep.errors import RunNotFoundError
 from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
 from everstep.store.base import RunRow
@@ -49,14 +48,11 @@ def read_forks(run: Execution, row: RunRow) -> None:
         if inputs:
             run.journal.kept = entry.seq
         if names:
-            reader = Reader(trail.store)
-            reader.decode = run.reach.decode
-            state = reader.state(run.run_id, entry.seq)
+            state = Reader(trail.store, decode=run.reach.decode).state(run.run_id, entry.seq)
             run.forked.values.append((entry.seq, {name: state[name] for name in names}))
         if inputs:
             run.forked.inputs.append((entry.seq, inputs))
-        meta = view(entry.meta)
-        about = (meta[record.METADATA] if len(meta) > record.METADATA else None) or {}
+        about = record.read_meta(entry)[record.METADATA] or {}
         own = row.fork_seq is not None and entry.seq > row.fork_seq
         if about.get(REUSE) and own and run.flow is None:  # a replay has no use for it
             _read_reusable(run, row)
@@ -73,8 +69,8 @@ def _read_reusable(run: Execution, row: RunRow) -> None:
     except RunNotFoundError:
         return  # it was dropped: there is nothing to use
     for entry in Reader(store).entries(source, max(row.fork_seq + 1, source.base), source.seq):
-        meta = view(entry.meta)
-        digest = meta[record.DIGEST] if len(meta) > record.DIGEST else None
-        nodes = len(meta) > record.VERSIONS and meta[record.VERSIONS] is not None
-        if entry.kind == _STEP and entry.status == _COMPLETED and meta[record.ID] == entry.seq and digest and not nodes:
+        meta = record.read_meta(entry)
+        is_leaf = entry.kind == _STEP and meta[record.ID] == entry.seq and meta[record.VERSIONS] is None
+        digest = meta[record.DIGEST]
+        if is_leaf and entry.status == _COMPLETED and digest:
             run.forked.reusable.setdefault((entry.name, digest), []).append(entry)

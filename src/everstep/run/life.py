@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from everstep.codec import chain, record
 from everstep.codec.record import read_payload
-from everstep.codec.values import view
 from everstep.errors import (
     CodeChangedWarning,
     DivergenceError,
@@ -240,8 +239,7 @@ class Life:
         run = Execution(self.workflow.name, known.id, trail=trail, lease=self.lease)
         for function in self.workflow.functions():
             run.reach.add(function)
-        reader = Reader(trail.store)
-        reader.decode = run.reach.decode
+        reader = Reader(trail.store, decode=run.reach.decode)
         value: Any
         if self.workflow.gives_state:
             value = reader.state(known.id, known.seq)
@@ -391,5 +389,4 @@ class Life:
 
 def about_run(start: chain.Entry) -> dict[str, Any]:
     """What was said of a run when it began."""
-    meta = view(start.meta)
-    return (meta[record.METADATA] if len(meta) > record.METADATA else None) or {}
+    return record.read_meta(start)[record.METADATA] or {}

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from everstep.codec import record
-from everstep.codec.values import view
 from everstep.errors import RunNotFoundError
 from everstep.model import KIND_NUMBER, Kind, Status, StepError
 from everstep.run import faults
@@ -59,8 +58,7 @@ def log_rows(trail: Trail, known: RunRow) -> list[tuple[Any, ...]]:
         if entry.kind in _ASKS:
             asked[entry.seq] = entry.name
         elif entry.kind in _DONE:
-            meta = view(entry.meta)
-            meta += [None] * (record.BLOBS + 1 - len(meta))
+            meta = record.read_meta(entry)
             parent, cached = meta[record.PARENT], bool((meta[record.FLAGS] or 0) & record.CACHED)
             inner = log_of(trail, meta[record.CHILD])
             found.append((

@@ -22,8 +22,7 @@ from everstep.codec import chain, frame, record
 from everstep.codec.chain import Entry
 from everstep.codec.delta import SET, VERBS
 from everstep.codec.readable import Readable, json_line, parts
-from everstep.codec.record import blob_ids
-from everstep.codec.values import view
+from everstep.codec.record import blob_ids, read_meta
 from everstep.errors import PrunedError, RunNotFoundError, StoreError, UnreadableError
 from everstep.model import KINDS, STATUSES, Kind, Status, from_micros
 from everstep.store.base import ALL, RunQuery, RunRow, Store
@@ -82,7 +81,7 @@ def _family(store: Store, top: RunRow) -> Iterator[Exported]:
             run.id, run.root, run.workflow, run.status, run.hash, run.created, None if run is top else run.parent,
             run.retry_of, run.retry_index, dict(sorted(run.tags.items())), entries,
         )  # fmt: skip
-        below = [child for entry in entries if (child := _child(entry)) is not None]
+        below = [child for entry in entries if (child := read_meta(entry)[record.CHILD]) is not None]
         ours = store.runs(RunQuery(parent=run.id, limit=ALL))
         below += [row.id for row in reversed(ours) if row.forked_from is None]
         for name in below:
@@ -90,11 +89,6 @@ def _family(store: Store, top: RunRow) -> Iterator[Exported]:
                 if name not in known and store.run(name).base == 0:
                     known.add(name)
                     waiting.append(store.run(name))
-
-
-def _child(entry: Entry) -> str | None:
-    meta = view(entry.meta)
-    return meta[record.CHILD] if len(meta) > record.CHILD else None
 
 
 def lines(runs: Sequence[Exported], pieces: dict[bytes, bytes]) -> Iterator[str]:

@@ -93,7 +93,7 @@ def _replacement(scribe: Scribe, source: RunRow, seq: int, outcome: Any) -> Appe
         "superstep": step.superstep, "input_versions": step.input_versions, "node_type": step.node_type,
         "duration_ms": step.duration_ms, "metadata": {**step.metadata, REPLACED: seq},
         "gated_inputs": None if step.inputs is None else encode(step.inputs),
-        "flags": (view(entry.meta) + [None] * record.BLOBS)[record.FLAGS] or 0,
+        "flags": record.read_meta(entry)[record.FLAGS] or 0,
     }  # fmt: skip
     if isinstance(outcome, BaseException):
         return scribe.row(step.name, status=Status.FAILED, error=outcome, **detail)

@@ -23,9 +23,9 @@ Decode = Callable[..., Any]
 class Reader:
     """Reads runs of one store. With `as_view`, classes come as plain data and need not be known."""
 
-    def __init__(self, store: Store, *, as_view: bool = False) -> None:
+    def __init__(self, store: Store, *, as_view: bool = False, decode: Decode = real) -> None:
         self._store = store
-        self.decode: Decode = view if as_view else real
+        self.decode = view if as_view else decode
 
     def fetch(self, blob_id: bytes) -> bytes:
         """A stored piece, checked against its id."""
