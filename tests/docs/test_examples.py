@@ -137,3 +137,32 @@ def test_a_map_that_met_a_rate_limit_does_what_is_left_the_next_time() -> None:
     assert again.startswith(lines)
     assert f", {len(pages)} restored\n" in again
     assert everstep("runs", "--workflow", "digest").count("digest-1/") == len(pages)
+
+
+REPLAY = """
+import runpy, sys
+from everstep.run.workflows import Workflow
+import everstep
+
+sys.argv = sys.argv[1:]
+names = runpy.run_path(sys.argv[0], run_name="__main__")
+flows = {each.name: each for each in names.values() if isinstance(each, Workflow)}
+told = 0
+with everstep.open(".everstep/trail.db", read_only=True) as trail:
+    for run in trail.runs():
+        if run.workflow in flows and "digest-1" != run.id:  # that is the map itself
+            for _ in range(20):
+                report = trail.replay(run.id, flows[run.workflow])
+                assert report.identical, str(report)
+            told += 1
+print(told)
+"""
+
+
+@pytest.mark.parametrize("name", ["rag.py", "approval.py", "map_many.py"])
+def test_the_runs_of_an_example_are_replayed_identically(name: str) -> None:
+    """Promise 6: twenty times of twenty, without a network."""
+    for answer in (None, "shorter", "publish") if name == "approval.py" else (None,):
+        if answer is not None:
+            everstep("answer", "notice-1", answer)
+        assert int(_run("-c", REPLAY, str(EXAMPLES / name)).splitlines()[-1]) >= 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import socket
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from everstep.errors import (
     PrunedError,
     RedactedValueWarning,
     RunNotFoundError,
+    UnknownClassError,
     WorkflowDiffersError,
 )
 from everstep.run.turnstile import Turnstile
@@ -27,6 +30,7 @@ from tests.integration import replaying_ends, replaying_graphs
 from tests.integration.replaying import SCENARIOS, both, plain_flow, plain_steps, stream_flow
 from tests.integration.replaying_together import secret_flow
 from tests.integration.running import act, calls, names, run
+from tests.integration.support import output
 
 assert replaying_graphs  # it is imported for its scenarios
 
@@ -219,6 +223,62 @@ def test_inputs_that_could_not_be_stored_are_given_again(trail: Trail) -> None:
     report = trail.replay("r", calling, inputs={"function": str.lower, "word": "tea"})
     assert report.first is not None
     assert report.first.cause == "changed argument"
+
+
+PROGRAM = """
+from dataclasses import dataclass
+import everstep
+from tests.integration.running import act
+
+@dataclass
+class Page:
+    text: str
+
+class Refused(Exception): ...
+
+@everstep.step
+def fetch(name):
+    if name == "none":
+        raise Refused(name)
+    return Page(act(name))
+
+@everstep.workflow
+def reading(name):
+    return act(fetch(name).text)
+"""
+
+
+def loaded(tmp_path: Path, name: str, text: str = PROGRAM) -> Any:
+    (tmp_path / f"{name}.py").write_text(text)
+    spec = importlib.util.spec_from_file_location(name, tmp_path / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # a dataclass looks its module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_what_cannot_be_read_is_an_error_and_no_divergence(trail: Trail, tmp_path: Path) -> None:
+    """A leaf gave something of a class that the code of today does not have; another process recorded it."""
+    leaf = PROGRAM.replace("Page(act(name))", "Page(name)")
+    (tmp_path / "pages.py").write_text(leaf)
+    output(
+        "import sys, everstep; sys.path.insert(0, sys.argv[1]); import pages\n"
+        "with everstep.open(sys.argv[1] + '/trail.db') as trail:\n"
+        "    everstep.Runner(trail).run(pages.reading, 'tea', id='r')",
+        tmp_path,
+    )
+    with pytest.raises(UnknownClassError, match="pages:Page"):
+        trail.replay("r", loaded(tmp_path, "pages", leaf.replace("Page", "Sheet")).reading)
+    assert trail.replay("r", loaded(tmp_path, "pages", leaf).reading).identical
+
+
+def test_an_exception_whose_class_is_gone_stands_for_the_one_that_was(trail: Trail, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="none"):
+        run(trail, loaded(tmp_path, "refusing").reading, "none", id="r")
+    gone = loaded(tmp_path, "refusing", PROGRAM.replace("class Refused(Exception): ...", ""))
+    assert trail.replay("r", gone.reading).identical
 
 
 # Secrets.

@@ -7,7 +7,16 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from everstep.errors import DivergenceError, JournalError, PrunedError
+from everstep.errors import (
+    ChangedClassError,
+    DamagedError,
+    DivergenceError,
+    ErasedError,
+    JournalError,
+    PrunedError,
+    StoreError,
+    UnknownClassError,
+)
 from everstep.model import FINISHED, KIND_NUMBER, STATUSES, Kind, Run, Status
 from everstep.run import heart
 from everstep.run.flow import came_of_stopping
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
     from everstep.run.workflows import Workflow
 
 _END = KIND_NUMBER[Kind.END]
+_UNREADABLE = (UnknownClassError, ChangedClassError, StoreError, ErasedError, DamagedError)  # what is on record
 
 
 class _Replay(Life):
@@ -90,6 +100,8 @@ class _Replay(Life):
         if run.interrupted is not None:
             raise run.interrupted
         self._value, self._error = value, error
+        if isinstance(error, _UNREADABLE) and STATUSES[last.status] is not Status.FAILED:
+            raise error  # it is no doing of the code, and whatever it left undone is no divergence
         if run.beyond is not None and error is not None and came_of_stopping(error):
             run.diverged(*run.beyond)
         if run.divergence is None and not run.came_to_the_end:
