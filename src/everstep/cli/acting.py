@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import nullcontext, redirect_stdout
 from types import ModuleType
 from typing import Any
 
 import click
 
 from everstep.cli import exits, plain
-from everstep.cli.app import configured, load, workflow_in
+from everstep.cli.app import apart, app_option, load, named, still_to_name, workflow_in
 from everstep.cli.output import Cell
 from everstep.cli.session import Session, address, options, run_ids, session
 from everstep.cli.text import brief
@@ -23,17 +22,15 @@ from everstep.run.workflows import Workflow
 from everstep.trail import answers, asking
 from everstep.trail.trail import Trail
 
-_WIDE = 200
+_WIDE = 200  # characters of what a run gave
+_SHORT = 60  # of an answer that is repeated, and of one that can be chosen
+_YES_OR_NO = frozenset({"y", "yes", "n", "no", "true", "false"})
 
 
 class ConflictError(click.ClickException):
     """The run does not stand where it would have to."""
 
     exit_code = exits.CONFLICT
-
-
-_YES_OR_NO = frozenset({"y", "yes", "n", "no", "true", "false"})
-_WIDE = 60  # characters of an answer that are repeated
 
 
 @click.command()
@@ -107,8 +104,8 @@ def answer(run: str, value: str | None, pause: int | None, *, retry: bool) -> in
         found = None if asked is None else f"{asked.run_id}@{asked.seq}"
         here.output.data(answer={"run": run, "pause": found, "value": plain.plain(meant), "retry": retry})
     else:
-        taken = "to be tried again" if retry else brief(meant, _WIDE)
-        here.output.talk(f"taken: {taken}\nnext: {_resume(here, run)}")
+        taken = "to be tried again" if retry else brief(meant, _SHORT)
+        here.output.talk(f"taken: {taken}\nnext: {here.command('resume', run, *still_to_name())}")
     return exits.OK
 
 
@@ -135,22 +132,14 @@ def _question(trail: Trail, run_id: str, pause: int | None) -> StepRecord | None
         row = trail.store.run(children[0].id)
 
 
-def _resume(here: Session, run: str) -> str:
-    return here.command("resume", run, *([] if configured() else ["--app", "MODULE"]))
-
-
 @click.command()
 @click.argument("run", metavar="RUN[@SEQ]", shell_complete=run_ids)
-@click.option(
-    "--app", metavar="MODULE[:WORKFLOW]", help="Where its code is; else `app` in [tool.everstep] of ./pyproject.toml."
-)
+@app_option
 @options
 def resume(run: str, app: str | None) -> int:
     """Go on with a run that was interrupted, failed or paused. What has completed is not run again."""
     here = session()
-    named = app or configured()
-    if named is None:
-        raise click.UsageError("name the module with the run's workflow: --app MODULE, or app in [tool.everstep].")
+    place = named(app)
     trail = here.open(write=True)
     run_id, seq = address(trail, run)
     found = trail.run(run_id)
@@ -158,9 +147,8 @@ def resume(run: str, app: str | None) -> int:
         raise ConflictError(
             f"{run_id} stands at step {found.head}, and goes on from there; to go on from {seq}, fork it."
         )
-    # What the code prints is no data of ours.
-    with redirect_stdout(sys.stderr) if here.output.as_json else nullcontext():
-        module, attribute = load(named)
+    with apart(as_json=here.output.as_json):
+        module, attribute = load(place)
         workflow = workflow_in(module, attribute, found.workflow, Workflow)
         result = Runner(_opened_there(module, trail)).run(workflow, id=run_id, error_handling="continue")
     value = None
@@ -214,7 +202,7 @@ def _tell_why(here: Session, result: RunResult[Any]) -> None:
         here.output.talk(f"next: {here.command('show', result.run_id)}")
     several = len(result.pauses) > 1
     for pause in result.pauses:
-        choice = f" ({', '.join(brief(option, _WIDE) for option in pause.options)})" if pause.options else ""
+        choice = f" ({', '.join(brief(option, _SHORT) for option in pause.options)})" if pause.options else ""
         which = ["--pause", pause.seq] if several else []
         here.output.talk(f"{pause.run_id} waits: {pause.prompt}{choice}")
         here.output.talk(f"next: {here.command('answer', pause.run_id, 'VALUE', *which)}")

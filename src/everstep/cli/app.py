@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from functools import reduce
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,6 +18,10 @@ from everstep.cli import exits
 from everstep.cli.session import NotThereError
 
 PROJECT = Path("pyproject.toml")
+
+app_option = click.option(
+    "--app", metavar="MODULE[:WORKFLOW]", help="Where its code is; else `app` in [tool.everstep] of ./pyproject.toml."
+)
 
 
 class AppError(click.ClickException):
@@ -32,6 +37,24 @@ def configured() -> str | None:
     except (OSError, ValueError, AttributeError):
         return None
     return found if isinstance(found, str) and found else None
+
+
+def named(app: str | None) -> str:
+    """The app that a person named, here or in pyproject.toml."""
+    found = app or configured()
+    if found is None:
+        raise click.UsageError("name the module with the run's workflow: --app MODULE, or app in [tool.everstep].")
+    return found
+
+
+def still_to_name() -> list[str]:
+    """What is to be added to a command that runs code: nothing if pyproject.toml names the app."""
+    return [] if configured() else ["--app", "MODULE"]
+
+
+def apart(*, as_json: bool) -> AbstractContextManager[object]:
+    """Within it, what the code prints stays out of our data."""
+    return redirect_stdout(sys.stderr) if as_json else nullcontext()
 
 
 def load(app: str) -> tuple[ModuleType, Any]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
-from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import click
 
 from everstep.cli import exits
-from everstep.cli.app import AppError, configured, load, workflow_in
+from everstep.cli.app import AppError, apart, load, named, workflow_in
 from everstep.cli.session import Session, options, run_ids, session
 from everstep.cli.text import count
 from everstep.run.workflows import Workflow
@@ -51,9 +49,8 @@ def export(run: str, file: str | None, app: str | None, *, as_test: bool) -> int
     trail = here.open()
     found = trail.run(run)
     place = Path(file or f"{_name(found.id, '-')}{SUFFIX}")
-    # What the code prints is no data of ours.
-    with redirect_stdout(sys.stderr) if here.output.as_json else nullcontext():
-        test = _test(place, app or configured(), found.workflow) if as_test else None
+    with apart(as_json=here.output.as_json):
+        test = _test(place, named(app), found.workflow) if as_test else None
     place.parent.mkdir(parents=True, exist_ok=True)
     trail.export(run, place)
     kept = test is not None and test[0].exists()  # somebody may have gone on writing it
@@ -78,10 +75,8 @@ def _name(text: str, sign: str) -> str:
     return re.sub(r"\W+", sign, text, flags=re.ASCII).strip(sign)[:80] or "run"
 
 
-def _test(place: Path, app: str | None, workflow: str) -> tuple[Path, str]:
+def _test(place: Path, app: str, workflow: str) -> tuple[Path, str]:
     """The file of the test, and its text. The code in it is what a person named: nothing of it comes from the trail."""
-    if app is None:
-        raise click.UsageError("name the module with the run's workflow: --app MODULE, or app in [tool.everstep].")
     module, attribute = load(app)
     found = workflow_in(module, attribute, workflow, Workflow)
     path = app.partition(":")[2] or next(name for name, value in vars(module).items() if value is found)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from contextlib import nullcontext, redirect_stdout
 from typing import Any
 
 import click
 
 from everstep.cli import exits
-from everstep.cli.app import configured, load, workflow_in
+from everstep.cli.app import apart, app_option, configured, load, named, still_to_name, workflow_in
 from everstep.cli.session import Session, address, options, run_ids, session
 from everstep.run.workflows import Workflow
 from everstep.trail.forking import Forking
@@ -20,9 +18,7 @@ from everstep.trail.trail import Trail
 
 @click.command()
 @click.argument("run", shell_complete=run_ids)
-@click.option(
-    "--app", metavar="MODULE[:WORKFLOW]", help="Where its code is; else `app` in [tool.everstep] of ./pyproject.toml."
-)
+@app_option
 @click.option(
     "--mode",
     type=click.Choice(["recorded", "verify", "lenient"]),
@@ -33,16 +29,14 @@ def replay(run: str, app: str | None, mode: str | None) -> int:
     """Go through a run again: leaves from the record, the code between them as it is today. Nothing is written."""
     here = session()
     trail = here.open()
-    named = app or (None if mode == "recorded" else configured())
-    if named is None and mode not in {None, "recorded"}:
-        raise click.UsageError("name the module with the run's workflow: --app MODULE, or app in [tool.everstep].")
-    # What the code prints is no data of ours.
-    with redirect_stdout(sys.stderr) if here.output.as_json else nullcontext():
+    wanted = mode or ("verify" if app or configured() else "recorded")
+    place = None if wanted == "recorded" else named(app)
+    with apart(as_json=here.output.as_json):
         workflow = None
-        if named is not None and mode != "recorded":
-            module, attribute = load(named)
+        if place is not None:
+            module, attribute = load(place)
             workflow = workflow_in(module, attribute, trail.run(run).workflow, Workflow)
-        report = trail.replay(run, workflow, mode=mode)  # type: ignore[arg-type] # click has seen that it is one of them
+        report = trail.replay(run, workflow, mode=wanted)  # type: ignore[arg-type] # click has seen that it is one of them
     if here.output.as_json:
         here.output.data(replay=report.to_dict())
     else:
@@ -99,7 +93,7 @@ def fork(
         here.output.data(fork={"run": made, "forked_from": run_id, "at": trail.run(made).fork_seq})
     else:
         here.output.talk(f"made {made}, which shares {run_id} up to step {trail.run(made).fork_seq}.")
-        here.output.talk(f"next: {here.command('resume', made, *([] if configured() else ['--app', 'MODULE']))}")
+        here.output.talk(f"next: {here.command('resume', made, *still_to_name())}")
     return exits.OK
 
 
