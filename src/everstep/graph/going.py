@@ -31,6 +31,7 @@ from everstep.run.flow import ask_flow
 from everstep.run.lanes import CURRENT, NODES, OF_TASK, OUTSIDE, Lane, here
 from everstep.run.noted import log_of
 from everstep.run.runner import AsyncRunner, Runner
+from everstep.run.through import cancel_all
 
 if TYPE_CHECKING:
     from everstep.graph.graph import Graph
@@ -306,11 +307,7 @@ async def _together(jobs: list[Coroutine[Any, Any, BaseException | None]]) -> li
     try:
         await asyncio.wait(tasks)
     finally:
-        left = [task for task in tasks if not task.done()]
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left)
+        await cancel_all(*tasks)
     return [task.result() for task in tasks]
 
 

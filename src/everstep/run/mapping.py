@@ -12,7 +12,7 @@ from everstep.run.batch import Batch
 from everstep.run.beginning import begun
 from everstep.run.lanes import CURRENT, OUTSIDE
 from everstep.run.mapped import MapResult
-from everstep.run.through import go_through, go_through_awaited, terminable, terminable_task
+from everstep.run.through import cancel_all, go_through, go_through_awaited, terminable, terminable_task
 
 # By waiting.
 
@@ -113,9 +113,7 @@ async def _work_awaited(batch: Batch) -> None:
             await asyncio.wait(workers)
     except asyncio.CancelledError as error:
         batch.run.interrupt(error)
-        for worker in workers:
-            worker.cancel()
-        await asyncio.wait(workers)
+        await cancel_all(*workers)
         raise
     for worker in workers:
         worker.result()

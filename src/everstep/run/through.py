@@ -171,7 +171,7 @@ async def _awaited(life: Life, loop: asyncio.AbstractEventLoop) -> tuple[Any, Ba
         await _settled(life, main)
     except asyncio.CancelledError as stop:
         run.interrupt(stop)
-        await _cancelled(main, *run.turnstile.tasks)
+        await cancel_all(main, *run.turnstile.tasks)
         raise
     error = None if main.cancelled() else main.exception()
     if error is not None and not isinstance(error, Exception) and not came_of_stopping(error):
@@ -220,7 +220,7 @@ async def _settled(life: Life, main: asyncio.Task[Any]) -> None:
     if stopped.is_set():
         run.stopping = run.stopping or "waits for an answer"
         await _finished(run)  # the function itself may have ended before
-        await _cancelled(main, *run.turnstile.tasks)
+        await cancel_all(main, *run.turnstile.tasks)
     elif main.cancelled():
         raise asyncio.CancelledError
 
@@ -231,7 +231,7 @@ async def _finished(run: Execution) -> None:
         await asyncio.sleep(_QUIET)
 
 
-async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+async def cancel_all(*tasks: asyncio.Task[Any]) -> None:
     """Cancel tasks, and wait until they have ended."""
     left = [task for task in tasks if not task.done()]
     for task in left:
