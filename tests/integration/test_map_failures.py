@@ -234,3 +234,19 @@ def test_a_map_inside_a_run_is_a_map_of_its_own(trail: Trail) -> None:
     assert Runner(trail).run(outer, id="outer").value == ["a", "b"]
     assert calls == ["after"]
     assert trail.run("inner").status == "completed"
+
+
+class SilentError(Exception):
+    """One whose own code fails."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_a_map_is_shown_also_if_an_error_cannot_say_what_it_is(trail: Trail) -> None:
+    @workflow
+    def silent(x: int) -> int:
+        raise SilentError
+
+    many = mapped(trail, silent, {"x": [1]}, id="m", error_handling="continue")
+    assert "SilentError: (its text could not be had: RuntimeError)" in str(many)

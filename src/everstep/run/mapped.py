@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from everstep.model import Status, StepError
+from everstep.run import faults
 from everstep.run.items import Mode
 from everstep.run.log import NodeRecord, NodeStats, html_table, table, told_ms
 from everstep.run.result import PauseInfo, RunResult
@@ -160,7 +161,7 @@ class MapResult(Sequence[RunResult[Any]]):
 def _row(name: str, result: RunResult[Any]) -> NodeRecord:
     """An item as a line of the table."""
     status = Status.RESTORED if result.restored else Status.FAILED if result.failed else result.status
-    error = None if result.error is None else StepError(type(result.error).__qualname__, str(result.error))
+    error = None if result.error is None else StepError(type(result.error).__qualname__, faults.str_of(result.error))
     return NodeRecord(name, None, result.log.total_duration_ms, status, name, error)
 
 
