@@ -29,7 +29,7 @@ from everstep.graph.cache import Cache
 from everstep.graph.calls import NodeCall
 from everstep.graph.identity import Identity, UnidentifiedError
 from everstep.graph.nodes import Decision, Node
-from everstep.policy.redaction import Gate
+from everstep.policy.redaction import PLACEHOLDER, Gate
 from everstep.run import faults
 from everstep.run.execution import Execution
 from everstep.store.base import Caches
@@ -113,7 +113,7 @@ class Lookup:
 
     def _put(self, key: bytes, data: bytes) -> None:
         node = self._node
-        if b"[redacted:" in data or self._gate.named([(SET, name) for name in node.outputs]):
+        if PLACEHOLDER in data or self._gate.named([(SET, name) for name in node.outputs]):
             self._tell("secret", "what it gave holds a secret. Read a secret in the node that uses it")
             return
         shelf = blake2b(node.name.encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -14,6 +14,7 @@ from everstep.errors import MutatedArgumentError, RedactedValueWarning, Unstorab
 from everstep.graph.calls import NodeCall, saved
 from everstep.graph.nodes import Node
 from everstep.graph.progress import Progress
+from everstep.policy.redaction import PLACEHOLDER
 from everstep.run import faults
 from everstep.run.execution import Execution
 from everstep.trail.reading import Reader
@@ -98,7 +99,7 @@ class Values:
         return Reader(trail.store, decode=run.reach.decode).state(run.run_id, seq)
 
     def _warn_of_redaction(self, name: str, value: Any) -> None:
-        if b"[redacted:" in encode(value):
+        if PLACEHOLDER in encode(value):
             faults.warn(
                 f"the value {name!r} of run {self._run.run_id!r} holds a secret, which was not stored: the resumed run "
                 "goes on with a placeholder in its place. Read a secret in the node that uses it, not in one that "

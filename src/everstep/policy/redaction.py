@@ -23,6 +23,7 @@ from everstep.policy.key import load_key
 from everstep.policy.rules import HINTS, NEAR, RULES, RUN, Rule, is_secret_name
 from everstep.policy.walk import rebuild
 
+PLACEHOLDER = b"[redacted:"  # what stands where a secret was begins with it
 _PLACEHOLDER = re.compile(r"\[redacted:[a-z0-9-]+:[0-9a-f]{16}\]")
 
 # Bytes to two letters: x for what tokens are made of, a space for the rest.

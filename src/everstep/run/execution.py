@@ -14,15 +14,11 @@ from typing import TYPE_CHECKING, Any
 from everstep.codec import chain, frame, record
 from everstep.codec.delta import APPEND, SET
 from everstep.codec.values import encode
-from everstep.errors import (
-    ConcurrentStepsError,
-    DivergenceError,
-    RunStoppedError,
-    UnknownOutcomeError,
-)
+from everstep.errors import ConcurrentStepsError, DivergenceError, RunStoppedError, UnknownOutcomeError
 from everstep.journal import Journal
 from everstep.journal.track import AT, CHAIN, STEPS, UNKNOWN, Recorded, flags_of, unasked
 from everstep.model import Kind, Status
+from everstep.policy.redaction import PLACEHOLDER
 from everstep.run import faults
 from everstep.run.arguments import Inputs, told_changes
 from everstep.run.asked import Ask, Calls
@@ -180,7 +176,7 @@ class Execution(Telling, Stoppable):
         assert self.pen is not None  # noqa: S101 - a run without a store has no rows
         body = frame.unpack(entry.data[chain.KEY_SIZE :])
         found: list[Any] = self.reach.decode(body, self.pen.scribe.fetch)
-        if b"[redacted:" in body and b"[redacted:" in encode(found[record.OUTPUT :]):
+        if PLACEHOLDER in body and PLACEHOLDER in encode(found[record.OUTPUT :]):
             faults.warn_of_redaction(self.run_id, entry)
         return found
 

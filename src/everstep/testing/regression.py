@@ -13,6 +13,7 @@ from everstep.codec.record import INPUTS, read_payload
 from everstep.codec.shown import brief, cut, safe, whole
 from everstep.errors import EverstepError
 from everstep.model import Kind, Run, Status
+from everstep.policy.redaction import PLACEHOLDER
 from everstep.policy.rules import Rule
 from everstep.run.faults import Reach
 from everstep.run.life import about_run
@@ -29,7 +30,6 @@ from everstep.trail.trail import open as open_trail
 _FOUND = pytest.StashKey["list[_Found]"]()
 _USE = f'write @pytest.mark.{MARKER}("file.everstep", workflow=the_workflow)'
 _CHANGES, _LINES, _WIDE = 8, 30, 1_000
-_PLACEHOLDER = "[redacted:"
 
 
 class _Asked(NamedTuple):
@@ -184,7 +184,8 @@ def _inputs(trail: Trail, run: Run, workflow: Workflow[..., Any]) -> dict[str, A
         reach.add(function)
     [start] = reader.entries(trail.store.run(run.id), 0, 0)
     shown = trail.step(run.id, 0, view=True).inputs or {}
-    missing = [*(about_run(start).get("named") or ()), *(name for name in shown if _PLACEHOLDER in whole(shown[name]))]
+    secret = [name for name, value in shown.items() if PLACEHOLDER.decode() in whole(value)]
+    missing = [*(about_run(start).get("named") or ()), *secret]
     if missing:
         raise EverstepError(
             f"the run cannot be recorded again: of its inputs {', '.join(map(repr, missing))} could not be stored. "
