@@ -19,6 +19,7 @@ from everstep.codec.chain import Entry
 from everstep.codec.registry import register
 from everstep.codec.values import decode
 from everstep.errors import RecordedError, RedactedValueWarning, UnknownClassError
+from everstep.model import StepError
 from everstep.run.lanes import Scope
 
 _MARKS = "__everstep_marks__"
@@ -114,6 +115,11 @@ def str_of(error: BaseException) -> str:
         return str(error)
     except Exception as another:  # noqa: BLE001 - whatever an exception's own code does, there is a text
         return f"(its text could not be had: {type(another).__name__})"
+
+
+def told(error: BaseException) -> StepError:
+    """An exception as people read it in a log."""
+    return StepError(type(error).__qualname__, str_of(error))
 
 
 def warn_of_redaction(run_id: str, entry: Entry) -> None:

@@ -9,7 +9,7 @@ from everstep.codec.chain import Entry
 from everstep.codec.record import ops_of
 from everstep.errors import RunNotFoundError
 from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
-from everstep.store.base import RunRow
+from everstep.store.base import RunRow, Store
 from everstep.trail.forking import REUSE
 from everstep.trail.reading import Reader
 
@@ -45,30 +45,25 @@ def read_forks(run: Execution, row: RunRow) -> None:
         payload = run.payload(entry)
         inputs = dict(payload[record.INPUTS] or {}) if payload else {}
         names = [op[1] if isinstance(op[1], str) else op[1][0] for op in ops_of(payload)]
-        if inputs:
-            run.journal.kept = entry.seq
         if names:
             state = Reader(trail.store, decode=run.reach.decode).state(run.run_id, entry.seq)
             run.forked.values.append((entry.seq, {name: state[name] for name in names}))
         if inputs:
+            run.journal.kept = entry.seq
             run.forked.inputs.append((entry.seq, inputs))
         about = record.read_meta(entry)[record.METADATA] or {}
-        own = row.fork_seq is not None and entry.seq > row.fork_seq
-        if about.get(REUSE) and own and run.flow is None:  # a replay has no use for it
-            _read_reusable(run, row)
+        # A replay has no use for it. A run from another trail came without the one that it was forked from.
+        if about.get(REUSE) and run.flow is None and row.fork_seq is not None and entry.seq > row.fork_seq:
+            _read_reusable(run, trail.store, row.forked_from or "", row.fork_seq)
 
 
-def _read_reusable(run: Execution, row: RunRow) -> None:
+def _read_reusable(run: Execution, store: Store, run_id: str, shared: int) -> None:
     """The leaves that the run it was forked from had after the fork, by name and arguments."""
-    assert run.trail is not None  # noqa: S101 - a run that was known is stored
-    if row.fork_seq is None:
-        return  # it came from another trail, without the run it was forked from
-    store = run.trail.store
     try:
-        source = store.run(row.forked_from or "")
+        source = store.run(run_id)
     except RunNotFoundError:
         return  # it was dropped: there is nothing to use
-    for entry in Reader(store).entries(source, max(row.fork_seq + 1, source.base), source.seq):
+    for entry in Reader(store).entries(source, max(shared + 1, source.base), source.seq):
         meta = record.read_meta(entry)
         is_leaf = entry.kind == _STEP and meta[record.ID] == entry.seq and meta[record.VERSIONS] is None
         digest = meta[record.DIGEST]

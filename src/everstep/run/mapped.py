@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
-from everstep.model import Status, StepError
+from everstep.model import Status
 from everstep.run import faults
 from everstep.run.items import Mode
 from everstep.run.log import NodeRecord, NodeStats, html_table, table, told_ms
@@ -161,7 +161,7 @@ class MapResult(Sequence[RunResult[Any]]):
 def _row(name: str, result: RunResult[Any]) -> NodeRecord:
     """An item as a line of the table."""
     status = Status.RESTORED if result.restored else Status.FAILED if result.failed else result.status
-    error = None if result.error is None else StepError(type(result.error).__qualname__, faults.str_of(result.error))
+    error = None if result.error is None else faults.told(result.error)
     return NodeRecord(name, None, result.log.total_duration_ms, status, name, error)
 
 

@@ -23,7 +23,7 @@ _ASKS = {KIND_NUMBER[Kind.PAUSE], KIND_NUMBER[Kind.INTENT]}
 def log_row(row: tuple[Any, ...], logs: Mapping[str, RunLog]) -> tuple[Any, ...]:
     """A step that was noted, as the log wants it; `logs` are those of child runs."""
     name, span, scope, duration, status, error, more = row
-    kept = error if error is None or isinstance(error, StepError) else StepError(*_told(error))
+    kept = error if error is None or isinstance(error, StepError) else faults.told(error)
     parent = None if scope.id is None else str(scope.id)
     if more is None:
         return name, None, duration, status, str(span), kept, False, None, None, parent
@@ -31,10 +31,6 @@ def log_row(row: tuple[Any, ...], logs: Mapping[str, RunLog]) -> tuple[Any, ...]
     superstep, cached, decision = (None, False, None) if call is None else call.logged()
     inner = None if child is None else logs.get(child)
     return name, superstep, duration, status, str(span), kept, cached, decision, inner, parent
-
-
-def _told(error: BaseException) -> tuple[str, str]:
-    return type(error).__qualname__, faults.str_of(error)
 
 
 def paused_rows(run: Execution) -> list[tuple[Any, ...]]:

@@ -57,7 +57,7 @@ def _rare(row: StepRecord) -> dict[str, Any]:
     if row.decision is not None:
         found["decision"] = {"target": row.decision, "reason": row.metadata.get("reason")}
     if row.usage:
-        found["usage"] = usage_of(row)
+        found["usage"] = _usage_of(row)
     if row.input_versions is not None:
         found["takes"] = dict.fromkeys(name for name in sorted(row.input_versions) if name[:1] != "_")  # no decisions
     return found
@@ -104,7 +104,7 @@ def differences(a: Node, b: Node, *, alike: bool = False) -> tuple[Difference, .
     return tuple(found)
 
 
-def usage_of(row: StepRecord) -> dict[str, Any]:
+def _usage_of(row: StepRecord) -> dict[str, Any]:
     """What a step used, but for time."""
     return {name: used for name, used in (row.usage or {}).items() if not _is_time(name)}
 

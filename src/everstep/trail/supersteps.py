@@ -202,7 +202,7 @@ def merged(written: list[Checkpoint], boundaries: Iterator[Checkpoint], limit: i
 
 def at_address(trail: Trail, address: str, *, view: bool) -> StepRecord:
     """The newest step at `<run>:<superstep>:<node>`. A run's id may hold colons itself."""
-    run_id, superstep, name = split_address(address)
+    run_id, superstep, name = _split_address(address)
     steps = trail.get_steps(run_id, superstep, view=view)
     for step in reversed(steps):
         if step.name == name:
@@ -213,7 +213,7 @@ def at_address(trail: Trail, address: str, *, view: bool) -> StepRecord:
     )
 
 
-def split_address(address: str) -> tuple[str, int, str]:
+def _split_address(address: str) -> tuple[str, int, str]:
     """The run, the superstep and the node of an address."""
     parts = address.rsplit(":", 2)
     if len(parts) != 3 or not parts[1].isdecimal() or len(parts[1]) > 18:
