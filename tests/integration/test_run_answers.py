@@ -352,3 +352,19 @@ def test_a_run_that_failed_for_want_of_an_answer_asks_again_when_it_is_taken_up(
     assert again.paused
     assert run(trail, failing_when_nobody_answers, id="r", answer="in time").value == "in time"
     assert calls == ["before"]
+
+
+def test_a_call_that_is_refused_takes_no_answer(trail: Trail) -> None:
+    @workflow
+    async def asking() -> Any:
+        return await pause("go on?")
+
+    assert run(trail, asking, id="r").paused
+
+    async def where_a_loop_runs() -> None:
+        Runner(trail).run(asking, id="r", answer="yes")
+
+    with pytest.raises(RuntimeError, match="await it with an AsyncRunner"):
+        asyncio.run(where_a_loop_runs())
+    assert trail.run("r").status is Status.PAUSED
+    assert run(trail, asking, id="r", answer="no").value == "no"

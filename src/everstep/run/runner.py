@@ -92,10 +92,9 @@ class Runner(_Runs):
         Of a run that has completed the recorded result is given. Raises what the workflow raises, InputsDifferError,
         OwnedError, DivergenceError and RunCancelledError.
         """
-        run_id = one_of(id, workflow_id)
-        self.settle(run_id, answer)
-        life = self.life(workflow)
+        life, run_id = self.life(workflow), one_of(id, workflow_id)
         _check_no_loop(workflow)
+        self.settle(run_id, answer)
         done = life.begin(run_id, args, kwargs, tags=tags)
         return done or go_through(life, error_handling)
 
