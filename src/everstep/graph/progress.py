@@ -7,6 +7,9 @@ named after its gate with an underscore. A node runs when all it takes is there,
 - it is chosen: once for each decision that names it. Before the first one it may run once if the decision needs what
   it gives.
 
+A node that nobody chooses waits while one runs that changes, itself or by others, what it takes: it never sees one new
+value beside an old one that was made from the same.
+
 What runs at the same time is a superstep. It sees the values as they were when the superstep began.
 """
 
@@ -58,44 +61,48 @@ class Progress:
         """What runs now, in the order of the graph's nodes. Empty when the run is over."""
         if self.ended:
             return []
-        looked_at, self._look_at = sorted(self._look_at, key=self._place.__getitem__), set()
+        due = [name for name in self._look_at if self._is_due(name)]
+        behind = self.shape.behind(due) if len(due) > 1 else ()
+        self._look_at = set(behind)  # what they take is about to change: they wait for it
         calls: list[Call] = []
         given: set[str] = set()
-        for name in looked_at:
+        for name in sorted(set(due) - self._look_at, key=self._place.__getitem__):
             outputs = self.shape.nodes[name].outputs if name in self.shape.shared else ()
             if not given.isdisjoint(outputs):
                 self._look_at.add(name)  # of two that give one value, the second runs in the next superstep
-            elif (call := self._call(name)) is not None:
-                calls.append(call)
+            else:
+                calls.append(self._call(name))
                 given.update(outputs)
         self.superstep += bool(calls)
         return calls
 
-    def _call(self, name: str) -> Call | None:
+    def _is_due(self, name: str) -> bool:
+        """Whether a node can run, and has a reason to."""
+        node = self.shape.nodes[name]
+        if any(value not in self.versions and param not in node.defaults for param, value in node.inputs.items()):
+            return False
+        if name not in self.shape.gates:
+            return bool(self._taken.get(name, _UNSEEN) != self._marks(node))
+        if self._chosen.get(name):
+            return True
+        return name in self.shape.open_first and name not in self._ran and not self._is_decided(name)
+
+    def _marks(self, node: Node) -> tuple[int, ...]:
+        """The versions of what a node takes, but for what it gives itself."""
+        versions, own = self.versions, node.outputs
+        return tuple(versions[value] for value in node.inputs.values() if value in versions and value not in own)
+
+    def _call(self, name: str) -> Call:
         node, versions = self.shape.nodes[name], self.versions
-        taken: dict[str, int] = {}
+        taken = {value: versions[value] for value in node.inputs.values() if value in versions}
         chosen_by: Iterable[str] = ()
-        for param, value in node.inputs.items():
-            version = versions.get(value)
-            if version is not None:
-                taken[value] = version
-            elif param not in node.defaults:
-                return None
         if name in self.shape.gates:
-            chosen = self._chosen.get(name)
-            if not chosen:
-                if name not in self.shape.open_first or name in self._ran or self._is_decided(name):
-                    return None
-            else:
-                taken.update(chosen)
-                chosen_by = chosen if len(self.shape.gates[name]) > 1 else ()
-                self._chosen[name] = {}
+            chosen = self._chosen.get(name) or {}
+            taken.update(chosen)
+            chosen_by = chosen if len(self.shape.gates[name]) > 1 else ()
+            self._chosen[name] = {}
         else:
-            own = node.outputs
-            marks = tuple(version for value, version in taken.items() if value not in own)
-            if self._taken.get(name, _UNSEEN) == marks:
-                return None
-            self._taken[name] = marks
+            self._taken[name] = self._marks(node)
         index = self._ran.get(name, 0)
         self._ran[name] = index + 1
         return Call(node, index, taken, chosen_by)

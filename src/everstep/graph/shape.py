@@ -58,6 +58,7 @@ class Shape:
         self._check_producers()
         self._check_endless()
         self.repeated = self._find_repeated()
+        self.ranks = self._rank()
 
     def _refuse(self, what: str, way_out: str) -> None:
         raise GraphError(f"graph {self.graph!r}", what, way_out)
@@ -237,6 +238,45 @@ class Shape:
                 found.add(name)
                 waiting += self._below[name]
         return frozenset(value for name in found for value in self.nodes[name].outputs)
+
+    # What waits for what.
+
+    def _rank(self) -> dict[str, int]:
+        """By node that nobody chooses, the longest way to it from one that has nothing ahead. They form no ring."""
+        ranks: dict[str, int] = {}
+        for first in self.nodes:
+            waiting = [first]
+            while waiting:  # no recursion: a chain may be long
+                name = waiting[-1]
+                ahead = [other for other in self._ahead(name) if other not in ranks]
+                if name in ranks or not ahead:
+                    ranks.setdefault(name, 1 + max((ranks[other] for other in self._ahead(name)), default=-1))
+                    waiting.pop()
+                else:
+                    waiting += ahead
+        return ranks
+
+    def _ahead(self, name: str) -> list[str]:
+        """Who gives something to a node; nobody to one that is chosen, which runs when it is told to."""
+        if name in self.gates:
+            return []
+        values = self.nodes[name].inputs.values()
+        return [other for value in values for other in self.producers.get(value, ()) if other != name]
+
+    def behind(self, due: Collection[str]) -> set[str]:
+        """Those of some nodes that take what others of them change, directly or by nodes between."""
+        limit = max(self.ranks[name] for name in due)
+        seen: set[str] = set()
+        waiting = list(due)
+        while waiting:
+            source = waiting.pop()
+            for value in self.nodes[source].outputs:
+                for name in self.consumers.get(value, ()):
+                    later = name != source and name not in self.gates and self.ranks[name] <= limit
+                    if later and name not in seen:
+                        seen.add(name)
+                        waiting.append(name)
+        return seen & set(due)
 
     # For pictures.
 

@@ -73,9 +73,20 @@ def test_a_node_that_its_gate_waits_for_runs_once_before_it_is_chosen() -> None:
     assert [calls[0][1] for calls in played.calls] == [{}, {"n": 1}, {"n": 1, "_more": 1}, {"n": 2}]
 
 
-def test_a_node_that_has_defaults_runs_again_when_there_is_more() -> None:
+def test_a_node_waits_for_what_is_about_to_change_though_it_has_a_default() -> None:
     report = node(output="r", name="report")(lambda x, a=None, b=None: (x, a, b))
-    assert Played(Graph([report, one, two]), {"x": 1}, {}).all() == [["report", "one"], ["report", "two"], ["report"]]
+    assert Played(Graph([report, one, two]), {"x": 1}, {}).all() == [["one"], ["two"], ["report"]]
+
+
+def test_no_node_of_a_loop_sees_a_new_value_beside_an_old_one_that_was_made_from_it() -> None:
+    """In each round it waits for all that the round makes of the new value, as it does in the first."""
+    write = node(output="draft", name="write")(lambda notes=(): notes)
+    critique = node(output="notes", name="critique")(lambda draft: draft)
+    compare = node(output="todo", name="compare")(lambda draft, notes: (draft, notes))
+    ready = route(targets=["write", END], name="ready")(lambda todo: END)
+    played = Played(Graph([compare, critique, write, ready]), {}, {"ready": ["write", END]})
+    round_ = [["write"], ["critique"], ["compare"], ["ready"]]
+    assert played.all() == [*round_, *round_]
 
 
 def test_what_a_node_gives_itself_does_not_make_it_run_again() -> None:
