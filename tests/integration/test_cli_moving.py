@@ -140,7 +140,7 @@ def test_a_test_is_written_beside_and_passes(shop: Path) -> None:
     done = process("export", "b/1: Rome", "-o", "tests/good-booking.everstep", "--as-test", "--app", "shop",
                    "--trail", "trail.db", cwd=shop)  # fmt: skip
     assert done.code == 0, done.stderr
-    assert "next: pytest tests/test_good_booking.py" in done.stderr
+    assert "next: python -m pytest tests/test_good_booking.py" in done.stderr
     text = (shop / "tests" / "test_good_booking.py").read_text("utf-8")
     assert "from shop import book\n" in text
     assert (

@@ -67,7 +67,7 @@ def _tell(here: Session, place: Path, rows: int, test: Path | None, *, kept: boo
     here.output.talk(f"wrote {place}: {count(rows, 'row')}.")
     if test is not None:
         here.output.talk(f"{test} is there, and was left alone." if kept else f"wrote {test}.")
-        here.output.talk(f"next: pytest {test}")
+        here.output.talk(f"next: python -m pytest {test}")
 
 
 def _name(text: str, sign: str) -> str:

@@ -117,7 +117,7 @@ def _outcome(outcome: str | None, failure: str | None, at: int | None) -> tuple[
 def _pair(given: str, *, text: bool = False) -> tuple[str, Any]:
     name, sign, value = given.partition("=")
     if not sign or not name:
-        raise click.UsageError(f"{given!r} says no value; write NAME=VALUE.")
+        raise click.UsageError(f"{given!r} says no value; write NAME=VALUE, and SEQ=VALUE for an outcome.")
     if text:
         return name, value
     try:

@@ -26,7 +26,8 @@ class Again:
         journal = run.journal
         self.newest: dict[str, int] = {}  # by name, the last row that gave the value
         self.highest = -1  # superstep that was counted before the run had ended
-        self._reopened = journal.ended_at is not None
+        self._others, self._shared = run.forked.others, journal.shared
+        self._reopened = journal.ended_at is not None or bool(self._others)
         self._since: dict[str, int] = {}  # by name, the row that gave the value as it is now
         self._indexes: dict[str, set[int]] = {}  # by node, the numbers that calls of it have
         ended_at, track = journal.ended_at or 0, journal.track(None, NODES)
@@ -49,7 +50,7 @@ class Again:
             ask.recorded.cancelled = None  # not by the code, which is ours: it is asked for again
         if not self._reopened:
             return
-        while ask.recorded is not None and not self._holds(ask.recorded.id or ask.recorded.seq, call):
+        while ask.recorded is not None and not self._holds(ask.name, ask.recorded.id or ask.recorded.seq, call):
             assert ask.lane.track is not None  # noqa: S101 - it came from there
             ask.recorded = ask.lane.track.take(ask.name, ask.digest)
         used = self._indexes.setdefault(ask.name, set())
@@ -59,7 +60,9 @@ class Again:
             ask.index += 1
         used.add(ask.index)
 
-    def _holds(self, seq: int, call: NodeCall) -> bool:
+    def _holds(self, name: str, seq: int, call: NodeCall) -> bool:
+        if name in self._others and seq <= self._shared:
+            return False  # the node is another one now
         return all(self._since.get(name, 0) < seq for name in call.call.versions)
 
     def took(self, call: NodeCall) -> None:

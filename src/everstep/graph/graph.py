@@ -130,6 +130,11 @@ class Graph(Workflow[..., Any]):
                 found[f"={name}"] = _digest(name_of(type(value)).encode())
         return found
 
+    def changed_since(self, about: Mapping[str, Any]) -> frozenset[str]:
+        """The nodes that were others when a run began."""
+        was, now = about.get(NODES) or {}, self._digests()
+        return frozenset(name for name in now if name in was and was[name] != now[name])
+
     def check_structure(self, run_id: str, about: Mapping[str, Any]) -> None:
         """Raise GraphChangedError if a run was begun with another structure."""
         was, now = about.get(NODES) or {}, self._digests()

@@ -78,6 +78,7 @@ class GraphNode(Node):
                 async with limit:
                     return await self.graph(**item)
 
+            one.__qualname__ = "item"  # the lane of its task is named after it, and so is the child run
             return self._collected(await asyncio.gather(*map(one, self._items(given)), return_exceptions=True))
 
         return each_awaited

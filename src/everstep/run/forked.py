@@ -24,6 +24,7 @@ class Forked:
 
     def __init__(self) -> None:
         self.inputs: list[tuple[int, dict[str, Any]]] = []  # what was changed of them, and where
+        self.others: frozenset[str] = frozenset()  # nodes that are not what they were: what is shared of them is no use
         self.values: list[tuple[int, dict[str, Any]]] = []  # what was set in the state
         self.reusable: dict[tuple[str, bytes | None], list[Entry]] = {}  # what the other run did later
 

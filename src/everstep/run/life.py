@@ -189,6 +189,8 @@ class Life:
             pen.scribe.prepare()
         self.run = self._execution(trail, pen, journal)
         if known:
+            if row.forked_from is not None:
+                self.run.forked.others = self.workflow.changed_since(about_run(entries[0]))
             read_forks(self.run, trail.store.run(run_id))
         if known and not self.args and not self.kwargs:
             self.args, self.kwargs = self.workflow.parameters.spread(self._inputs(entries[0]))

@@ -72,6 +72,11 @@ class Workflow(Generic[P, R]):
         if bool(about.get(MAP)) is not self.is_map:
             raise MapDiffersError(run_id, is_map=not self.is_map)
 
+    def changed_since(self, about: Mapping[str, Any]) -> frozenset[str]:
+        """The names of steps that were others when a run began, as far as that can be told."""
+        del about
+        return frozenset()
+
     def check_structure(self, run_id: str, about: Mapping[str, Any]) -> None:
         """Raise if a run was begun with something that this cannot go on with: the code of a function may change."""
 
