@@ -6,7 +6,7 @@ import pytest
 
 import everstep
 from everstep import Graph, Runner, interrupt, node
-from everstep.errors import CodeChangedWarning, GraphChangedError
+from everstep.errors import CodeChangedWarning, GraphChangedError, GraphInputError
 
 RAN: list[str] = []
 
@@ -59,3 +59,19 @@ def test_a_changed_node_and_what_hangs_on_it_run_again_once() -> None:
             done = runner.run(AFTER, id="f", answer="yes")
         assert (done.completed, done["ok"]) == (True, "yes")
         assert RAN == ["second with more", "third"]
+
+
+def test_an_input_that_was_not_given_before_can_be_given_to_a_fork_and_one_that_nobody_takes_is_refused() -> None:
+    greet = node(output="text", name="greet")(_greet)
+    graph = Graph([greet], name="greeting")
+    with everstep.open(":memory:") as trail:
+        Runner(trail).run(graph, who="Ada", id="r")
+        trail.fork("r", at=1, id="f", inputs={"word": "Good day"}).release()
+        assert Runner(trail).run(graph, id="f")["text"] == "Good day, Ada"
+        trail.fork("r", at=1, id="g", inputs={"wrod": "Hi"}).release()
+        with pytest.raises(GraphInputError, match=r"changes 'wrod', which no node of graph 'greeting' takes or gives"):
+            Runner(trail).run(graph, id="g")
+
+
+def _greet(who: str, word: str = "Hello") -> str:
+    return f"{word}, {who}"

@@ -13,8 +13,16 @@ from typing import Any
 import pytest
 
 import everstep
-from everstep import Kind, Runner, RunResult, Status, Trail, pause, workflow
-from everstep.errors import AnswerError, NotWaitingError, OwnedError, PauseExpiredError, QuestionError, RunNotFoundError
+from everstep import AsyncRunner, Kind, Runner, RunResult, Status, Trail, pause, workflow
+from everstep.errors import (
+    AnswerError,
+    NotWaitingError,
+    OwnedError,
+    PauseExpiredError,
+    QuestionError,
+    RunNotFoundError,
+    WorkflowDiffersError,
+)
 from tests.integration.running import act, act_later, calls, crashed, rows, run
 
 
@@ -44,6 +52,18 @@ def asking_child() -> str:
 @workflow
 def asking_the_same_twice() -> tuple[Any, Any]:
     return pause("sure?"), pause("sure?")
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_an_answer_for_another_workflow_is_not_taken(trail: Trail, twin: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    run(trail, in_the_workflow, id="r")
+    head = trail.run("r").head
+    with pytest.raises(WorkflowDiffersError):
+        if twin:
+            asyncio.run(AsyncRunner(trail).run(asking_child, id="r", answer="yes"))
+        else:
+            Runner(trail).run(asking_child, id="r", answer="yes")
+    assert (trail.run("r").head, trail.run("r").status) == (head, Status.PAUSED)
 
 
 # What may be answered.

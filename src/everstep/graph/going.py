@@ -15,7 +15,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from everstep.errors import LoopLimitError
+from everstep.errors import GraphInputError, LoopLimitError
 from everstep.graph.again import Again, superstep_of
 from everstep.graph.caching import Lookup, cached, cached_awaited
 from everstep.graph.calls import NodeCall
@@ -108,8 +108,17 @@ class Going:
         return not any(step.seq < fork for step in left)
 
     def _change(self, changed: dict[str, Any]) -> None:
-        """Let what a fork changed be the values from here on."""
-        self.progress.changed({name: value for name, value in changed.items() if name in self.progress.values})
+        """Let what a fork changed be the values from here on. Raises GraphInputError if there is no such value."""
+        shape = self.graph.shape
+        unknown = next((name for name in changed if name not in shape.consumers and name not in shape.producers), None)
+        if unknown is not None:
+            known = ", ".join(map(repr, dict.fromkeys([*shape.inputs, *shape.producers])))
+            raise GraphInputError(
+                f"the fork {self.run.run_id!r}",
+                f"changes {unknown!r}, which no node of graph {self.graph.name!r} takes or gives",
+                f"Fork again with one of {known}.",
+            )
+        self.progress.changed(changed)
         self.values.were_changed(changed)
 
     def _ask(self, call: NodeCall) -> Ask:

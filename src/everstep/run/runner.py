@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, get_args
 
+from everstep.errors import WorkflowDiffersError
 from everstep.model import Durability
 from everstep.run.batch import Batch
 from everstep.run.beginning import begun
@@ -53,11 +54,14 @@ class _Runs:
         _check_workflow(workflow)
         return Batch((self.trail, self.durability, self.lease), workflow, values, map_over, **how)
 
-    def settle(self, run_id: str | None, answer: Any) -> None:
-        """Take the answer that a paused run is given."""
+    def settle(self, workflow: Workflow[..., Any], run_id: str | None, answer: Any) -> None:
+        """Take the answer that a paused run is given. Raises WorkflowDiffersError before it is, if it is not for it."""
         if answer is not NO_ANSWER:
             if run_id is None or self.trail is None:
                 raise ValueError("an answer is for a run of a trail: give the id of the run that waits")
+            known = self.trail.run(run_id)
+            if known.workflow != workflow.name:
+                raise WorkflowDiffersError(known.id, known.workflow, workflow.name)
             self.trail.answer(run_id, answer)
 
 
@@ -94,7 +98,7 @@ class Runner(_Runs):
         """
         life, run_id = self.life(workflow), one_of(id, workflow_id)
         _check_no_loop(workflow)
-        self.settle(run_id, answer)
+        self.settle(workflow, run_id, answer)
         done = life.begin(run_id, args, kwargs, tags=tags)
         return done or go_through(life, error_handling)
 
@@ -157,7 +161,7 @@ class AsyncRunner(_Runs):
         life, run_id = self.life(workflow), one_of(id, workflow_id)
 
         def begin() -> RunResult[Any] | None:
-            self.settle(run_id, answer)
+            self.settle(workflow, run_id, answer)
             return life.begin(run_id, args, kwargs, tags=tags)
 
         done = await begun(life, begin)
