@@ -24,8 +24,9 @@ from everstep.trail.trail import Trail
     type=click.Choice(["recorded", "verify", "lenient"]),
     help="From the record alone; by the code, up to the first difference; by the code, all differences.",
 )
+@click.option("--rerun", metavar="NAME", multiple=True, help="Call this leaf too, and compare what it gives.")
 @options
-def replay(run: str, app: str | None, mode: str | None) -> int:
+def replay(run: str, app: str | None, mode: str | None, rerun: tuple[str, ...]) -> int:
     """Go through a run again: leaves from the record, the code between them as it is today. Nothing is written."""
     here = session()
     trail = here.open()
@@ -36,7 +37,7 @@ def replay(run: str, app: str | None, mode: str | None) -> int:
         if place is not None:
             module, attribute = load(place)
             workflow = workflow_in(module, attribute, trail.run(run).workflow, Workflow)
-        report = trail.replay(run, workflow, mode=wanted)  # type: ignore[arg-type] # click has seen that it is one of them
+        report = trail.replay(run, workflow, mode=wanted, rerun=rerun)  # type: ignore[arg-type] # click has seen that it is one of them
     if here.output.as_json:
         here.output.data(replay=report.to_dict())
     else:

@@ -51,11 +51,20 @@ class Rehearsal(Execution):
     """A run that is gone through again."""
 
     def __init__(
-        self, trail: Trail, run_id: str, name: str, entries: list[Entry], *, lenient: bool, **detail: Any
+        self,
+        trail: Trail,
+        run_id: str,
+        name: str,
+        entries: list[Entry],
+        *,
+        lenient: bool,
+        rerun: frozenset[str] = frozenset(),
+        **detail: Any,
     ) -> None:
         super().__init__(name, run_id, trail=trail, journal=Journal(entries, as_it_was=True), **detail)
         self.events = None
         self.lenient = lenient
+        self.rerun = rerun  # the names of leaves that are called all the same
         self.found: list[Divergence] = []
         self.steps: list[ReplayedStep] = []
         self.came_to_the_end = False  # of the record, before that of the code
@@ -201,6 +210,8 @@ class Rehearsal(Execution):
             return False
         if recorded.outcome is not None and REPLACED in _metadata(recorded.outcome):
             return True
+        if ask.name in self.rerun and recorded.outcome is not None:
+            return False
         quick = ask.call is not None and recorded.outcome is not None
         return not (quick and ask.call.rides_along(recorded.outcome.duration / 1000))  # type: ignore[union-attr] # quick says so
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from everstep.errors import (
@@ -46,6 +46,7 @@ class _Replay(Life):
 
     run: Rehearsal
     lenient = False
+    rerun: frozenset[str] = frozenset()
     above: Rehearsal | None = None  # the replay of the run that this one is a child of
 
     def begin(
@@ -68,8 +69,8 @@ class _Replay(Life):
         self._entries = Reader(self.trail.store).entries(row, 0, row.seq)
         self.workflow.check_kind(run_id, about_run(self._entries[0]))
         self.run = Rehearsal(
-            self.trail, run_id, self.workflow.name, self._entries, lenient=self.lenient, as_child=self.as_child,
-            lease=self.lease,
+            self.trail, run_id, self.workflow.name, self._entries, lenient=self.lenient, rerun=self.rerun,
+            as_child=self.as_child, lease=self.lease,
         )  # fmt: skip
         self.run.flow, self.run.life = replay_flow, self._below
         for function in self.workflow.functions():
@@ -85,7 +86,7 @@ class _Replay(Life):
 
     def _below(self, *given: Any) -> _Replay:
         child = _Replay(*given)
-        child.lenient, child.above = self.lenient, self.run
+        child.lenient, child.rerun, child.above = self.lenient, self.rerun, self.run
         return child
 
     def again(self) -> bool:
@@ -139,13 +140,18 @@ class _Replay(Life):
 
 
 def replay(
-    trail: Trail, run: Run, workflow: Workflow[..., Any], mode: str, inputs: Mapping[str, Any] | None = None
+    trail: Trail,
+    run: Run,
+    workflow: Workflow[..., Any],
+    mode: str,
+    inputs: Mapping[str, Any] | None,
+    rerun: Collection[str],
 ) -> ReplayReport:
     """Go through a run with this code. What differs is told, never raised."""
     if workflow.is_async and asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises where there is none
         raise JournalError("an async workflow is replayed on a loop of its own: call it with asyncio.to_thread")
     life = _Replay(trail, "sync", 0.0, workflow, AS_CHILD)
-    life.lenient = mode == "lenient"
+    life.lenient, life.rerun = mode == "lenient", frozenset(rerun)
     args, kwargs = workflow.parameters.spread(inputs) if inputs else ((), {})
     began = time.perf_counter()
     life.begin(run.id, args, kwargs)

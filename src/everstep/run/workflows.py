@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial, update_wrapper
 from hashlib import blake2b
 from typing import Any, Generic, ParamSpec, TypeVar, overload
@@ -59,9 +59,11 @@ class Workflow(Generic[P, R]):
             self._child = make(self)
         return self._child
 
-    def replay(self, trail: Trail, run: Run, mode: str, inputs: Mapping[str, Any] | None = None) -> ReplayReport:
+    def replay(
+        self, trail: Trail, run: Run, mode: str, inputs: Mapping[str, Any] | None, rerun: Collection[str]
+    ) -> ReplayReport:
         """Go through a recorded run with this code, as `trail.replay` asks for it."""
-        return replay(trail, run, self, mode, inputs)
+        return replay(trail, run, self, mode, inputs, rerun)
 
     def functions(self) -> list[Callable[..., Any]]:
         """The functions whose classes can be found when values are read."""

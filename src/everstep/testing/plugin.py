@@ -39,8 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known, and the forced replay true if it is wanted."""
     config.addinivalue_line(
         "markers",
-        f"{MARKER}(path, workflow, redact=(), inputs=None): replay the run in the file, from the folder of the test, "
-        "against today's code",
+        f"{MARKER}(path, workflow, redact=(), inputs=None, rerun=()): replay the run in the file, from the folder "
+        "of the test, against today's code",
     )
     if config.getoption("everstep_always_replay"):
         stack = config.stash[_SESSION] = ExitStack()

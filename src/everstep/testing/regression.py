@@ -39,6 +39,7 @@ class _Asked(NamedTuple):
     workflow: Any
     redact: Sequence[Rule] = ()  # the rules of the trail that the run was recorded in
     inputs: Mapping[str, Any] | None = None  # all that the workflow is given, for a run that could not store all of it
+    rerun: Sequence[str] = ()  # leaves whose code is tested too
 
 
 class _Found(NamedTuple):
@@ -80,10 +81,14 @@ def replayer(item: pytest.Item) -> Callable[..., ReplayReport]:
     """The fixture: replays what it is given, and fails the test where code and record part."""
 
     def everstep_replay(
-        path: str, workflow: Any, redact: Sequence[Rule] = (), inputs: Mapping[str, Any] | None = None
+        path: str,
+        workflow: Any,
+        redact: Sequence[Rule] = (),
+        inputs: Mapping[str, Any] | None = None,
+        rerun: Sequence[str] = (),
     ) -> ReplayReport:
         __tracebackhide__ = True
-        found = _looked_at(item, _Asked(path, workflow, redact, inputs))
+        found = _looked_at(item, _Asked(path, workflow, redact, inputs, rerun))
         if found.failure is not None or found.report is None:
             pytest.fail(found.failure or "")
         return found.report
@@ -105,7 +110,7 @@ def _looked_at(item: pytest.Item, asked: _Asked) -> _Found:
         with open_trail(":memory:", redact=asked.redact) as trail:
             run = trail.import_run(place)
             with no_network() as tried:
-                report = trail.replay(run.id, workflow, inputs=asked.inputs)
+                report = trail.replay(run.id, workflow, inputs=asked.inputs, rerun=asked.rerun)
     except EverstepError as error:
         return _Found(None, f"{path}: {error}")
     return _Found(report, _failure(path, report, tried))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from everstep.codec.delta import apply
@@ -25,12 +25,19 @@ _OUTCOMES = {KIND_NUMBER[kind] for kind in (Kind.STEP, Kind.ANSWER)}
 class Replays(Protocol):
     """A workflow: what knows how to go through a run with its code."""
 
-    def replay(self, trail: Trail, run: Run, mode: str, inputs: Mapping[str, Any] | None = None) -> ReplayReport:
+    def replay(
+        self, trail: Trail, run: Run, mode: str, inputs: Mapping[str, Any] | None, rerun: Collection[str]
+    ) -> ReplayReport:
         """Do so."""
 
 
 def replayed(
-    trail: Trail, run: Run, workflow: Replays | None, mode: str | None, inputs: Mapping[str, Any] | None
+    trail: Trail,
+    run: Run,
+    workflow: Replays | None,
+    mode: str | None,
+    inputs: Mapping[str, Any] | None,
+    rerun: Collection[str],
 ) -> ReplayReport:
     """The report of a replay."""
     mode = mode or ("recorded" if workflow is None else "verify")
@@ -40,7 +47,7 @@ def replayed(
         return _rebuilt(trail, run)
     if workflow is None:
         raise ValueError(f"mode={mode!r} runs code: give the workflow of the run")
-    return workflow.replay(trail, run, mode, inputs)
+    return workflow.replay(trail, run, mode, inputs, rerun)
 
 
 def _rebuilt(trail: Trail, run: Run) -> ReplayReport:

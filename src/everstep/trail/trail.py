@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -291,14 +291,16 @@ class Trail:
         *,
         mode: ReplayMode | None = None,
         inputs: Mapping[str, Any] | None = None,
+        rerun: Collection[str] = (),
     ) -> ReplayReport:
         """Go through a run again: nothing is live, nothing is written, and what differs is told.
 
         `recorded` rebuilds what happened from the record alone. `verify` runs the code of the workflow, every leaf
         from the record, and stops where they part; `lenient` goes on there as far as it can. Without a workflow it is
-        `recorded`, with one `verify`. `inputs` are for a run whose inputs could not be stored.
+        `recorded`, with one `verify`. `inputs` are for a run whose inputs could not be stored. Leaves named in `rerun`
+        are called all the same, and what they give is compared: for those that are nothing but code.
         """
-        return replayed(self, self.run(run_id), workflow, mode, inputs)
+        return replayed(self, self.run(run_id), workflow, mode, inputs, rerun)
 
     # Moving: a run as a file, to be kept beside the code and replayed by its tests.
 
