@@ -4,11 +4,10 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 PYTEST_ARGS ?= -q -n auto --maxprocesses 8
-# What is the same whatever the Python is tested on the first one: pages, commands, pictures, stores made to be wrong.
-ONCE = --ignore tests/docs --ignore tests/contract/test_mutants.py --ignore tests/unit/cli --ignore tests/unit/policy \
-	--ignore-glob 'tests/integration/test_cli_*' --ignore-glob 'tests/integration/test_pytest_*' \
-	--ignore-glob 'tests/integration/test_why*' --ignore-glob 'tests/unit/graph/test_svg*' \
-	--ignore tests/integration/test_demo.py --ignore tests/programs/test_mutations.py
+# On the other Pythons: what runs code, in tasks, threads and processes. The rest is the same whatever the Python.
+OTHERS = -m 'not torture and not many' tests/unit tests/corpus tests/contract/test_sqlite.py tests/programs \
+	tests/integration/test_run_* tests/integration/test_graph_* tests/integration/test_map* \
+	tests/integration/test_replay* tests/integration/test_forks* tests/integration/test_kill*
 BENCH_ARGS ?=
 MAKEFLAGS += --no-print-directory
 
@@ -32,7 +31,7 @@ test: .venv/.ready ## the tests, on every Python from 3.11 on this machine
 			"$$p" -c 'import ensurepip, venv' 2>/dev/null && echo "$$p" && break; done); \
 		[ -n "$$found" ] || continue; \
 		echo "== Python $$v"; \
-		$(MAKE) -s .venv-$$v/.ready PYTHON="$$found" && .venv-$$v/bin/python -m pytest $(PYTEST_ARGS) $(ONCE) || exit 1; \
+		$(MAKE) -s .venv-$$v/.ready PYTHON="$$found" && .venv-$$v/bin/python -m pytest $(PYTEST_ARGS) $(OTHERS) || exit 1; \
 	done
 
 check: .venv/.ready ## format, lint, types, then the tests

@@ -10,7 +10,9 @@ from tests.programs.graphs import AWAITED, PLAIN, graph
 BLOCK = 10
 
 
-@pytest.mark.parametrize("start", range(0, 80, BLOCK))
+@pytest.mark.parametrize(
+    "start", [0, 10, *(pytest.param(start, marks=pytest.mark.many) for start in range(20, 80, BLOCK))]
+)
 @pytest.mark.parametrize("family", [PLAIN, AWAITED])
 def test_a_graph_that_crashes_and_is_taken_up_again_ends_as_if_it_had_not(family: str, start: int) -> None:
     """By either runner: same values, versions, supersteps, decisions, states; nothing known runs again (promise 2)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,13 @@ def nothing_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turnstile, "_PATIENCE", 2 * PATIENCE)
 
 
-def blocks(numbers: dict[str, int], first: int = 0) -> list[tuple[str, int]]:
+def blocks(numbers: dict[str, int], first: int = 0) -> list[Any]:
     """Which seeds to try, a block at a time: the tests of a machine with several cores share them."""
-    return [(family, start) for family, count in numbers.items() for start in range(first, first + count, BLOCK)]
+    return [
+        pytest.param(family, start, marks=pytest.mark.many if start >= first + 2 * BLOCK else ())
+        for family, count in numbers.items()
+        for start in range(first, first + count, BLOCK)
+    ]
 
 
 @pytest.mark.parametrize(("family", "start"), blocks({SYNC: 150, ASYNC: 250, COMPLETED: 100, RACY: 50}))
