@@ -45,7 +45,7 @@ def test_a_change_to_what_was_pruned_is_told_as_it_stands() -> None:
         ("```json\n[1]\n```", ""),
         ('{"a": [1, 2', "it breaks off"),
         ('{"a": "unfini', "it breaks off"),
-        ('{"a" 1}', "expecting ':' delimiter"),
+        ('{"a": x}', "expecting value"),
         ("[see the table]", None),
         ("no JSON at all", None),
         ("", None),
