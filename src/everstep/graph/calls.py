@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 REASON = "reason"  # of a decision
 GIVEN = "given"  # by a graph that did not give all of its outputs: those it gave
 _BOXES = (list, dict)
-_QUICK = 1.0  # milliseconds: a commit takes about as long
+_QUICK = 1.0  # milliseconds: what takes longer may have cost something, and is not done again
 
 
 class Taken:

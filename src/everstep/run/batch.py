@@ -119,7 +119,7 @@ class Batch:
             try:
                 bound = self.workflow.parameters.bind((), item)
                 gated = b"" if gate is None else Inputs(gate, self.workflow.name, bound).data
-            except Exception as error:
+            except Exception as error:  # whatever it is, it is raised on with the place of the item
                 error.add_note(f"everstep: these are the inputs of item {at}; no item was begun")
                 raise
             if gate is None:

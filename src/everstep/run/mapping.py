@@ -41,7 +41,7 @@ def _work(batch: Batch) -> None:
             batch.keep(at, batch.enter(at, life) or go_through(life, batch.error_handling))
         except Exception as error:  # noqa: BLE001 - whatever the code raises ends its item, and perhaps the map
             batch.failed(at, error)
-        except BaseException as error:
+        except BaseException as error:  # an interrupt too: the run is told of it, and it goes on its way
             batch.run.interrupt(error)
             raise
 
@@ -55,7 +55,7 @@ def _work_in_threads(batch: Batch) -> None:
         try:
             with terminable(batch.run):
                 wait(jobs)
-        except BaseException as error:
+        except BaseException as error:  # an interrupt too: the run is told of it, and it goes on its way
             batch.run.interrupt(error)
             batch.run.halt()
             raise
@@ -127,6 +127,6 @@ async def _one_after_the_other(batch: Batch) -> None:
             batch.keep(at, done or await go_through_awaited(life, batch.error_handling))
         except Exception as error:  # noqa: BLE001 - as for threads
             batch.failed(at, error)
-        except BaseException as error:
+        except BaseException as error:  # an interrupt too: the run is told of it, and it goes on its way
             batch.run.interrupt(error)
             raise

@@ -217,6 +217,6 @@ def _go_live(
             asked = result.pauses[0]
             trail.answer(asked.run_id, answers.pop(0), pause=asked.seq)
             result = runner.run(workflow, id=run.id, error_handling=handling)
-    except Exception as error:
+    except Exception as error:  # what the workflow raises is how the run ended; only what kept it from running counts
         if isinstance(error, EverstepError) or not trail.runs():
             raise EverstepError(f"the run could not be recorded again: {type(error).__qualname__}: {error}") from error
