@@ -40,7 +40,7 @@ class Thread:
         self.values: dict[str, Any] = {"messages": [], "scratchpad": {}}
         if document is not None:
             self.values["document"] = document
-        self.versions: dict[str, str] = {}
+        self.versions: dict[str, str | int | float] = {}
         self.step = -1
 
     def first(self) -> tuple[Any, ...]:
