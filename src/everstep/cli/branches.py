@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from everstep.cli.output import Cell, Output
+from everstep.cli.plain import sizes
 from everstep.cli.style import STYLES, prompt_of, result_of
-from everstep.cli.text import brief, count, duration
+from everstep.cli.text import brief, count, duration, size
 from everstep.cli.tree import Fold, Line
 from everstep.codec.record import StepRecord
 from everstep.errors import ErasedError
@@ -12,6 +13,7 @@ from everstep.model import Kind, Status
 from everstep.trail.outline import Node
 
 _WIDE = 200  # characters that a result may take
+_NAMED = 4  # values that went in
 _DEEP = 12  # levels that are indented; deeper ones say how deep they are
 _MARKS = {
     "completed": "✓", "failed": "✗", "active": "●", "interrupted": "◌", "paused": "‖", "unknown": "?",
@@ -19,8 +21,11 @@ _MARKS = {
 }  # fmt: skip
 
 
-def row(output: Output, line: Line | Fold, *, at_work: bool) -> list[Cell | str]:
-    """The cells of one line: seq, how it stands, superstep, name, how long it took, what came of it."""
+def row(output: Output, line: Line | Fold, took: dict[str, int] | None = None, *, at_work: bool) -> list[Cell | str]:
+    """The cells of one line: seq, how it stands, superstep, name, how long it took, what went in, what came out.
+
+    `took` has the sizes of what a node of a graph took; None for what is no node.
+    """
     indent = "  " * line.depth if line.depth <= _DEEP else "  " * _DEEP + f"({line.depth}) "
     if isinstance(line, Fold):
         return [
@@ -29,6 +34,8 @@ def row(output: Output, line: Line | Fold, *, at_work: bool) -> list[Cell | str]
             "",
             Cell(f"{indent}...", "dim"),
             Cell(duration(line.duration_ms), "dim"),
+            "",
+            "",
             Cell(_folded(line), "dim"),
         ]
     node = line.node
@@ -43,8 +50,22 @@ def row(output: Output, line: Line | Fold, *, at_work: bool) -> list[Cell | str]
             "dim" if node.superseded else "bold" if node.kind is Kind.STEP else "cyan",
         ),
         Cell(duration(node.duration_ms or None), "dim"),
+        Cell("" if took is None else _sizes(took), "dim"),
+        Cell("" if took is None or node.open else _size(node.record), "dim"),
         _result(line, at_work=at_work),
     ]
+
+
+def _sizes(took: dict[str, int]) -> str:
+    """What went into a node: each value by its name, with its size."""
+    named = ", ".join(f"{name} {size(bytes_)}" for name, bytes_ in list(took.items())[:_NAMED])
+    return named + (f", and {len(took) - _NAMED} more" if len(took) > _NAMED else "")
+
+
+def _size(row: StepRecord) -> str:
+    """How large what came out of it is."""
+    found = sizes(row)
+    return size(sum(found.values())) if found else ""
 
 
 def _word(node: Node, *, at_work: bool) -> str:

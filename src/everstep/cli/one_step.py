@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from everstep.cli import plain
+from everstep.cli.flowing import values_taken
 from everstep.cli.output import Cell, Output
 from everstep.cli.session import Session
 from everstep.cli.style import decision_text, status_cell
@@ -12,22 +13,30 @@ from everstep.cli.text import brief, duration, stamp
 from everstep.cli.values import show_leaves, show_value
 from everstep.codec.record import StepRecord
 from everstep.errors import ErasedError
+from everstep.trail.trail import Trail
 
 _WIDE = 200  # characters that a value may take in a line
 
 
-def show_step(here: Session, row: StepRecord) -> None:
+def show_step(here: Session, trail: Trail, row: StepRecord, *, everything: bool) -> None:
     """Print a step: its facts, what went in, what came out, what it changed, what it failed with."""
     output = here.output
+    took = values_taken(trail, row)
     if output.as_json:
-        output.data(show={"step": plain.step(row)})
+        sizes = {"input_sizes": {name: plain.size_of(value) for name, value in (took or {}).items()}}
+        output.data(show={"step": plain.step(row) | sizes | ({} if took is None else {"inputs": plain.plain(took)})})
         return
     output.fields(_facts(row))
+    is_cut = False
     try:
-        for title, value in (("inputs", row.inputs), ("output", row.output), ("pause", row.pause)):
+        for title, value in (
+            ("inputs", row.inputs if took is None else took),
+            ("output", row.output),
+            ("pause", row.pause),
+        ):
             if value is not None:
                 output.line()
-                _show_part(output, title, value)
+                is_cut |= _show_part(output, title, value, everything=everything)
         if row.ops:
             output.line()
             output.line(Cell("changes", "dim"))
@@ -43,15 +52,18 @@ def show_step(here: Session, row: StepRecord) -> None:
                 output.line(f"  {text}")
     except ErasedError:
         output.talk("its payload was erased; name, status and times remain.")
+    if is_cut:
+        output.talk(f"next: {here.command('show', f'{row.run_id}@{row.seq}', '--all')}")
     output.talk(f"next: {here.command('state', f'{row.run_id}@{row.seq}')}")
 
 
-def _show_part(output: Output, title: str, value: object) -> None:
-    if output.person:
-        output.line(Cell(title, "dim"))
-        show_value(output, value, 1)
-    else:
+def _show_part(output: Output, title: str, value: object, *, everything: bool) -> bool:
+    """Print what went in or came out; for a person short and with sizes. Whether something was cut."""
+    if not output.person or everything:
         show_leaves(output, value, title)
+        return False
+    output.line(Cell(title, "dim"))
+    return show_value(output, value, 1, with_sizes=isinstance(value, dict))
 
 
 def _facts(row: StepRecord) -> Iterator[tuple[str, Cell | str]]:

@@ -9,6 +9,7 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import Any
 
+from everstep.cli.text import path_text
 from everstep.codec.delta import APPEND, SET, SPLICE, VERBS
 from everstep.codec.encoding import Generic
 from everstep.codec.record import StepRecord
@@ -18,6 +19,7 @@ from everstep.trail.compare import MISSING, Change
 
 VERSION = 1
 TYPE, VALUE = "$type", "value"
+_PUTS = frozenset({SET, APPEND, SPLICE})
 _EXACT = 1 << 53  # beyond it, other readers of JSON round
 
 
@@ -102,7 +104,7 @@ def node(record: StepRecord) -> dict[str, Any]:
     return {
         "superstep": record.superstep, "node_type": record.node_type, "decision": plain(record.decision),
         "reason": reason_of(record), "input_versions": plain(record.input_versions),
-        "cached": record.cached, "child_run_id": record.child_run_id, "sizes": _sizes(record),
+        "cached": record.cached, "child_run_id": record.child_run_id, "sizes": sizes(record),
     }  # fmt: skip
 
 
@@ -112,10 +114,11 @@ def reason_of(record: StepRecord) -> Any:
     return plain(about.get("reason")) if isinstance(about, dict) else None
 
 
-def _sizes(record: StepRecord) -> dict[str, int]:
+def sizes(record: StepRecord) -> dict[str, int]:
     """By name, the bytes of each value that a step put into the state; else those of its output."""
     try:
-        values = record.values or ({} if record.output is None else {"output": record.output})
+        values = {path_text(op[1]): op[-1] for op in record.ops if op[0] in _PUTS}
+        values = values or ({} if record.output is None else {"output": record.output})
     except (ErasedError, DamagedError):  # told elsewhere
         return {}
     return {name: size_of(value) for name, value in values.items()}

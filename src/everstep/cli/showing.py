@@ -12,13 +12,14 @@ import click
 from everstep.cli import plain
 from everstep.cli.app import configured
 from everstep.cli.branches import prompt_text, row
+from everstep.cli.flowing import sizes_taken
 from everstep.cli.lineage import show_family
 from everstep.cli.one_step import show_step
 from everstep.cli.output import Cell, Column
 from everstep.cli.session import Session, address, is_interrupted, options, run_ids, session
 from everstep.cli.style import STYLES, status_cell, tags_text
 from everstep.cli.text import ago, brief, count, duration, stamp
-from everstep.cli.tree import lines
+from everstep.cli.tree import Line, lines
 from everstep.codec.record import StepRecord
 from everstep.errors import DamagedError, ErasedError
 from everstep.model import Kind, Run, Status
@@ -31,7 +32,9 @@ _WIDE = 200  # characters that a result may take
 
 @click.command()
 @click.argument("run", metavar="RUN[@SEQ]", shell_complete=run_ids)
-@click.option("--all", "everything", is_flag=True, help="Every step: nothing is folded.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Every step and item, and all of one: nothing is folded or cut."
+)
 @click.option("--tree", "family", is_flag=True, help="The runs it was forked from, and their forks, as a tree.")
 @options
 def show(run: str, *, everything: bool, family: bool) -> None:
@@ -43,12 +46,13 @@ def show(run: str, *, everything: bool, family: bool) -> None:
         show_family(here, trail, run_id)
         return
     if seq is not None:
-        show_step(here, trail.step(run_id, seq, view=True))
+        show_step(here, trail, trail.step(run_id, seq, view=True), everything=everything)
         return
     found = trail.run(run_id)
     tree = outline(trail.steps(run_id, view=True))
     interrupted = is_interrupted(trail, found)
     at_work = found.status is Status.ACTIVE and not interrupted
+    took = sizes_taken(trail, found, tree)
     if here.output.as_json:
         here.output.data(
             show={
@@ -57,7 +61,7 @@ def show(run: str, *, everything: bool, family: bool) -> None:
                 "inputs": _inputs(tree),
                 "usage": _usage(trail, run_id),
                 "error": plain.error(error_of(tree.end) if tree.end is not None else None),
-                "steps": [_node(depth, node) for depth, node in tree.walk()],
+                "steps": [_node(depth, node, took.get(node)) for depth, node in tree.walk()],
             }
         )
         return
@@ -65,18 +69,21 @@ def show(run: str, *, everything: bool, family: bool) -> None:
     here.output.fields([*_head(here, trail, found, tree, interrupted=interrupted), *waits])
     if tree.steps:
         here.output.line()
-        rows = [row(here.output, line, at_work=at_work) for line in lines(tree, everything=everything)]
+        rows = [
+            row(here.output, line, took.get(line.node) if isinstance(line, Line) else None, at_work=at_work)
+            for line in lines(tree, everything=everything)
+        ]
         here.output.table(*_columns(rows))
     _advise(here, found, tree, interrupted=interrupted)
 
 
 def _columns(rows: list[list[Cell | str]]) -> tuple[list[Column], list[list[Cell | str]]]:
-    """The table of a run's steps. Supersteps have a column where there are some."""
-    titles = ["seq", "", "superstep", "step", "took", "result"]
+    """The table of a run's steps. Those of a graph have a superstep, and the sizes of what went in and came out."""
+    titles = ["seq", "", "superstep", "step", "took", "in", "out", "result"]
     if not any(cells[2] for cells in rows):
-        titles.remove("superstep")
-        rows = [[*cells[:2], *cells[3:]] for cells in rows]
-    return [Column(title, right=title in {"seq", "superstep", "took"}) for title in titles], rows
+        titles = [title for title in titles if title not in {"superstep", "in", "out"}]
+        rows = [[*cells[:2], *cells[3:5], *cells[7:]] for cells in rows]
+    return [Column(title, right=title in {"seq", "superstep", "took", "out"}) for title in titles], rows
 
 
 def _inputs(tree: Outline) -> object:
@@ -86,12 +93,13 @@ def _inputs(tree: Outline) -> object:
         return None
 
 
-def _node(depth: int, found: Node) -> dict[str, Any]:
+def _node(depth: int, found: Node, took: dict[str, int] | None = None) -> dict[str, Any]:
     """A step as people see it. In a list of them, those inside a step follow it, one deeper."""
     return {
         "depth": depth, "seq": found.seq, "name": found.name, "kind": str(found.kind), "status": str(found.status),
         "superseded": found.superseded, "started_at": plain.moment(found.started_at), "duration_ms": found.duration_ms,
         "attempts": found.attempts, "lane": found.lane, "error": plain.error(found.error), **plain.node(found.record),
+        "input_sizes": took or {},
     }  # fmt: skip
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from everstep.cli.output import Cell
 from everstep.cli.plain import reason_of
-from everstep.cli.text import brief, cut, label
-from everstep.codec.delta import APPEND, DELETE, SET, SPLICE
+from everstep.cli.text import brief, cut, path_text
+from everstep.codec.delta import APPEND, DELETE, SPLICE
 from everstep.codec.record import StepRecord
 from everstep.errors import DamagedError, ErasedError
 from everstep.model import END, Kind
@@ -22,9 +22,9 @@ STYLES = {
     "cancelled": "magenta",
     "stopped": "magenta",
 }
-_SIGNS = {SET: "=", DELETE: "-", APPEND: "+", SPLICE: "~"}
 _CHOOSE = frozenset({"route", "gate"})
-_CHANGES = 6  # that are named in a line
+_CHANGES = 6  # that are told in a line
+_LEAST = 12  # characters of a value that are shown, however many there are
 
 
 def status_cell(status: str) -> Cell:
@@ -58,7 +58,8 @@ def _result(row: StepRecord, width: int) -> Cell:
         return Cell(cut(decision_text(row), width))
     if row.output is not None:
         return Cell(brief(row.output, width))
-    return Cell(_changes(row, width) or _mark(row, width) or "-", "dim")
+    changes = _changes(row, width)
+    return Cell(changes) if changes else Cell(_mark(row, width) or "-", "dim")
 
 
 def decision_text(row: StepRecord) -> str:
@@ -75,13 +76,20 @@ def prompt_of(row: StepRecord) -> Any:
 
 
 def _changes(row: StepRecord, width: int) -> str:
-    ops = row.ops
-    named = [f"{_path(op[1])}{_SIGNS.get(op[0], '?')}" for op in ops[:_CHANGES] if len(op) > 1]
-    return cut("state " + " ".join(named) + (" ..." if len(ops) > _CHANGES else ""), width) if named else ""
+    """What a step set, added and took away, each with a short form of the value."""
+    ops = [op for op in row.ops if len(op) > 1]
+    room = max(_LEAST, width // max(1, min(len(ops), _CHANGES)))
+    told = [_change(op, room) for op in ops[:_CHANGES]]
+    return cut(", ".join(told) + (f", and {len(ops) - _CHANGES:,} more" if len(ops) > _CHANGES else ""), width)
 
 
-def _path(path: Any) -> str:
-    return "".join(label(part) for part in (path if type(path) is list else [path])).removeprefix(".")
+def _change(op: list[Any], width: int) -> str:
+    path = path_text(op[1])
+    if op[0] == DELETE:
+        return f"{path} removed"
+    if op[0] == SPLICE:
+        path = f"{path}[{op[2]}:{op[2] + op[3]}]"
+    return f"{path} {'+' if op[0] == APPEND else '='} {brief(op[-1], max(_LEAST, width - len(path) - 4))}"
 
 
 def _mark(row: StepRecord, width: int) -> str:

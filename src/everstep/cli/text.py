@@ -21,6 +21,11 @@ def leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield place, whole(item)
 
 
+def path_text(path: Any) -> str:
+    """Where a change was made, as people write it: `notes.first`, `pages[3]`."""
+    return "".join(label(part) for part in (path if type(path) is list else [path])).removeprefix(".")
+
+
 def duration(milliseconds: float | None) -> str:
     """How long something took: `12 ms`, `1.2 s`, `3 min 4 s`, `2 h 5 min`, `3 d 4 h`."""
     if milliseconds is None:
@@ -65,4 +70,7 @@ def size(count: int) -> str:
     return f"{amount:.1f} TB"
 
 
-__all__ = ["ago", "brief", "count", "cut", "duration", "label", "leaves", "parts_of", "safe", "size", "stamp", "whole"]
+__all__ = [
+    "ago", "brief", "count", "cut", "duration", "label", "leaves", "parts_of", "path_text", "safe", "size", "stamp",
+    "whole",
+]  # fmt: skip

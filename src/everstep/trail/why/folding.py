@@ -19,6 +19,13 @@ class Values:
         self._values = inputs
         self._ours: set[str] = set()  # lists that are long, copied once and extended in place
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def __getitem__(self, name: str) -> Any:
+        """A value, all of it; it changes with the next `take`."""
+        return self._values[name]
+
     def given(self, names: Iterable[str]) -> dict[str, Any]:
         """What a node takes; of a long list its end."""
         return {
