@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
 from everstep.errors import DivergenceError
+from everstep.trail.versions import CODE, SOURCES, Version, differs, listed
 
 ARGUMENT, SKIPPED = "changed argument", "removed or reordered"  # as the journal says it
 CHANGED, ORDER, RETRY = "changed result", "changed order", "changed retry"
@@ -33,3 +37,15 @@ def said(error: DivergenceError) -> str:
     if now is None:
         return f"{was!r} is on record, and the code did not ask for it."
     return f"{now!r} is asked for where the record has {was!r}.{skipped}"
+
+
+def hints(
+    was: Mapping[str, Any], now: Mapping[str, Any], versions: Sequence[Version], *, diverged: bool
+) -> Iterator[str]:
+    """What else is not as it was when the run began, whether it mattered or not."""
+    if differs(was, now, CODE):
+        yield "the code of the workflow is another than the one that was recorded"
+    elif diverged and differs(was, now, SOURCES):
+        yield "the code around the workflow is another than the one that was recorded"
+    if versions:
+        yield f"other versions than on record: {listed(versions)}"

@@ -18,7 +18,7 @@ from everstep.errors import (
     UnknownClassError,
 )
 from everstep.model import FINISHED, KIND_NUMBER, STATUSES, Kind, Run, Status
-from everstep.run import heart
+from everstep.run import causes, heart
 from everstep.run.flow import came_of_stopping
 from everstep.run.forked import read_forks
 from everstep.run.lanes import here
@@ -33,6 +33,7 @@ from everstep.run.through import AS_CHILD, go_through
 from everstep.trail.reading import Reader
 from everstep.trail.replayed import ReplayReport
 from everstep.trail.trail import Trail
+from everstep.trail.versions import changed_versions, is_same_program
 
 if TYPE_CHECKING:
     from everstep.run.workflows import Workflow
@@ -41,7 +42,7 @@ _END = KIND_NUMBER[Kind.END]
 _UNREADABLE = (UnknownClassError, ChangedClassError, StoreError, ErasedError, DamagedError)  # what is on record
 
 
-class _Replay(Life):
+class Replay(Life):
     """A recorded run on its way through the code once more."""
 
     run: Rehearsal
@@ -84,8 +85,8 @@ class _Replay(Life):
         heart.begin(self.run)
         return None
 
-    def _below(self, *given: Any) -> _Replay:
-        child = _Replay(*given)
+    def _below(self, *given: Any) -> Replay:
+        child = Replay(*given)
         child.lenient, child.rerun, child.above = self.lenient, self.rerun, self.run
         return child
 
@@ -138,6 +139,18 @@ class _Replay(Life):
             self.run.closing.close()
             heart.end(self.run)
 
+    def report(self, run: Run, mode: str, took: float) -> ReplayReport:
+        """What was found, of a replay that took so many milliseconds."""
+        found = self.run.found if self.lenient else self.run.found[:1]
+        was, now = about_run(self._entries[0]), self.workflow.fingerprint()
+        versions = changed_versions(was, now)
+        return ReplayReport(
+            run.id, self.workflow.name, mode, run.status, tuple(found), tuple(self.run.steps),
+            whole=run.status in FINISHED and not self.run.came_to_the_end,
+            hints=tuple(causes.hints(was, now, versions, diverged=bool(found))),
+            duration_ms=took, original_ms=run.duration_ms, versions=versions, same_program=is_same_program(was, now),
+        )  # fmt: skip
+
 
 def replay(
     trail: Trail,
@@ -150,24 +163,11 @@ def replay(
     """Go through a run with this code. What differs is told, never raised."""
     if workflow.is_async and asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises where there is none
         raise JournalError("an async workflow is replayed on a loop of its own: call it with asyncio.to_thread")
-    life = _Replay(trail, "sync", 0.0, workflow, AS_CHILD)
+    life = Replay(trail, "sync", 0.0, workflow, AS_CHILD)
     life.lenient, life.rerun = mode == "lenient", frozenset(rerun)
     args, kwargs = workflow.parameters.spread(inputs) if inputs else ((), {})
     began = time.perf_counter()
     life.begin(run.id, args, kwargs)
     go_through(life, "continue" if run.status is Status.PARTIAL else "raise")
     took = (time.perf_counter() - began) * 1000
-    found = life.run.found if life.lenient else life.run.found[:1]
-    return ReplayReport(
-        run.id, workflow.name, mode, run.status, tuple(found), tuple(life.run.steps),
-        whole=run.status in FINISHED and not life.run.came_to_the_end,
-        hints=tuple(_hints(about_run(life._entries[0]), workflow.fingerprint())),  # noqa: SLF001 - made above
-        duration_ms=took, original_ms=run.duration_ms,
-    )  # fmt: skip
-
-
-def _hints(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    if was.get("code") not in {None, now["code"]}:
-        yield "the code of the workflow is another than the one that was recorded"
-    if was.get("python") not in {None, now["python"]}:
-        yield f"recorded with Python {was['python']}, replayed with {now['python']}"
+    return life.report(run, mode, took)

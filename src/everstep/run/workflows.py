@@ -15,6 +15,7 @@ from everstep.run.arguments import Parameters
 from everstep.run.lanes import here
 from everstep.run.replaying import replay
 from everstep.run.steps import body_of, short_name
+from everstep.run.surroundings import surroundings
 from everstep.trail.replayed import ReplayReport
 from everstep.trail.trail import Trail
 
@@ -83,10 +84,11 @@ class Workflow(Generic[P, R]):
         """Raise if a run was begun with something that this cannot go on with: the code of a function may change."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """What its results may depend on beside its inputs: its code, and the Python that runs it."""
+        """What its results may depend on beside its inputs: its code, its program, and the versions of what runs it."""
         if self._code_digest is None:  # asked once: the file may change while this code stays what it is
             self._code_digest = self._code()
-        return {"code": self._code_digest, "python": ".".join(map(str, sys.version_info[:3]))}
+        python = ".".join(map(str, sys.version_info[:3]))
+        return {"code": self._code_digest, "python": python, **surroundings(self.functions())}
 
     def _code(self) -> str:
         return code_of(self.function)

@@ -124,7 +124,7 @@ def _failure(path: str, report: ReplayReport, tried: list[str]) -> str | None:
     lines += [f"reached for the network: {safe(place)}. Make that a step." for place in dict.fromkeys(tried)]
     if report.first is not None:
         lines += _told(report.first)
-    lines += [f"note: {hint}" for hint in report.hints]
+    lines += map(safe, report.beside())
     lines += ["", "If the new way is right: pytest --everstep-update runs the workflow live and writes the file anew."]
     return "\n".join(lines)
 

@@ -13,6 +13,7 @@ from everstep.model import Kind, Run, Status, Word
 from everstep.trail.branching import Branches, Mark, Twin, side_by_side
 from everstep.trail.compare import Change, changes
 from everstep.trail.differing import Difference, cost_of, differences, tokens_of
+from everstep.trail.versions import CODE, changed_versions, listed
 from everstep.trail.wording import shown
 
 if TYPE_CHECKING:
@@ -272,9 +273,11 @@ def _notes(a: Branches, b: Branches) -> Iterator[str]:
         if side.run.oldest:
             yield f"{side.run.id} was pruned: what it did before step {side.run.oldest} is not known"
     began = [{} if side.tree.start is None else side.tree.start.metadata for side in (a, b)]
-    for what in ("code", "python"):
-        if began[0].get(what) != began[1].get(what):
-            yield f"{'the code' if what == 'code' else 'Python'} was not the same"
+    if began[0].get(CODE) != began[1].get(CODE):
+        yield "the code was not the same"
+    versions = changed_versions(*began)
+    if versions:
+        yield f"other versions: {listed(versions)}"
 
 
 def _side(side: Branches) -> Side:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from everstep.model import Status, Word
 from everstep.trail.compare import Change
+from everstep.trail.versions import Version
 
 
 class Source(Word):
@@ -71,6 +71,8 @@ class ReplayReport:
     hints: tuple[str, ...]  # what else differs: code, Python, packages
     duration_ms: float
     original_ms: float | None
+    versions: tuple[Version, ...] = ()  # of Python and packages, where they are others than on record
+    same_program: bool = False  # whether all of the code is known to be what it was
 
     @property
     def identical(self) -> bool:
@@ -81,6 +83,15 @@ class ReplayReport:
     def first(self) -> Divergence | None:
         """The first place where they part."""
         return self.divergences[0] if self.divergences else None
+
+    @property
+    def likely_cause(self) -> str | None:
+        """Why they part: how they do, or other versions where all of the code is what it was. None if identical."""
+        if self.first is None:
+            return None
+        if not self.versions or not self.same_program:
+            return self.first.cause
+        return "changed package version" if self.versions[-1].name != "Python" else "changed Python version"
 
     @property
     def served(self) -> int:
@@ -107,14 +118,21 @@ class ReplayReport:
         return {
             "run_id": self.run_id, "workflow": self.workflow, "mode": self.mode, "status": str(self.status),
             "identical": self.identical, "whole": self.whole, "served": self.served, "re_executed": self.re_executed,
-            "divergences": [each.to_dict() for each in self.divergences],
-            "hints": list(self.hints),
+            "divergences": [each.to_dict() for each in self.divergences], "likely_cause": self.likely_cause,
+            "versions": [each.to_dict() for each in self.versions], "hints": list(self.hints),
             "duration_ms": round(self.duration_ms, 3), "original_ms": self.original_ms,
             "steps": [step.to_dict() for step in self.steps],
         }  # fmt: skip
 
     def __str__(self) -> str:
-        return "\n".join([self.summary(), *map(str, self.divergences), *_hinted(self.hints)])
+        return "\n".join([self.summary(), *map(str, self.divergences), *self.beside()])
+
+    def beside(self) -> list[str]:
+        """What is said after the divergences: the cause, where it is none of the code's, and what else differs."""
+        lines = [f"note: {hint}" for hint in self.hints]
+        if self.first is not None and self.likely_cause != self.first.cause:
+            lines.insert(0, f"likely cause: {self.likely_cause}; the code is what it was")
+        return lines
 
 
 _SHOWN = 8
@@ -128,7 +146,3 @@ def _place(first: Divergence | None) -> str:
     if first is None or first.seq is None:
         return "the end" if first is None else repr(first.step)
     return f"{first.run_id}@{first.seq} ({first.step!r}): {first.cause}"
-
-
-def _hinted(hints: Sequence[str]) -> list[str]:
-    return [f"note: {hint}" for hint in hints]
