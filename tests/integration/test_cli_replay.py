@@ -93,6 +93,21 @@ def test_lenient_tells_all_of_them(place: Path) -> None:
     assert [(each["cause"], each["step"], each["seq"]) for each in told["divergences"]] == [
         ("changed argument", "ask", 3), ("changed argument", "ask", 5),
     ]  # fmt: skip
+    assert [each["changes"] for each in told["divergences"]] == [
+        [{"path": ["prompt"], "change": "changed", "old": "tea two", "new": "tea three"}],
+        [{"path": ["prompt"], "change": "changed", "old": "2 parts, calm", "new": "2 chapters, calm"}],
+    ]
+
+
+def test_the_json_of_a_change_says_what_was_added_and_what_removed_with_its_type(place: Path) -> None:
+    change(place, '{"end": end, "parts": parts}', '{"end": end, "all": tuple(parts)}')
+    done = command(place, "replay", "r", "--app", "agent", "--json", code=4)
+    [divergence] = json.loads(done.stdout)["replay"]["divergences"]
+    parts = ["about tea one", "about tea two"]
+    assert divergence["changes"] == [
+        {"path": ["result", "parts"], "change": "removed", "old": parts},
+        {"path": ["result", "all"], "change": "added", "new": {"$type": "tuple", "value": parts}},
+    ]
 
 
 def test_json_is_one_object_and_what_the_code_prints_goes_elsewhere(place: Path) -> None:

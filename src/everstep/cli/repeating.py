@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from everstep.cli import exits
+from everstep.cli import exits, plain
 from everstep.cli.app import apart, app_option, configured, load, named, still_to_name, workflow_in
 from everstep.cli.session import Session, address, options, run_ids, session
 from everstep.run.workflows import Workflow
@@ -39,7 +39,7 @@ def replay(run: str, app: str | None, mode: str | None, rerun: tuple[str, ...]) 
             workflow = workflow_in(module, attribute, trail.run(run).workflow, Workflow)
         report = trail.replay(run, workflow, mode=wanted, rerun=rerun)  # type: ignore[arg-type] # click has seen that it is one of them
     if here.output.as_json:
-        here.output.data(replay=report.to_dict())
+        here.output.data(replay=report.to_dict(plain.change))
     else:
         _tell(here, report)
     return exits.OK if report.identical else exits.DIFFERENT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,11 +43,11 @@ class Divergence:
     message: str
     changes: tuple[Change, ...] = ()  # what differs, recorded and now
 
-    def to_dict(self) -> dict[str, Any]:
-        """What JSON can hold of it."""
+    def to_dict(self, change: Callable[[Change], Any] | None = None) -> dict[str, Any]:
+        """What JSON can hold of it; a change as its text, unless another form is given."""
         return {
             "run_id": self.run_id, "cause": self.cause, "step": self.step, "seq": self.seq, "message": self.message,
-            "changes": [_shown(change) for change in self.changes],
+            "changes": list(map(change or _shown, self.changes)),
         }  # fmt: skip
 
     def __str__(self) -> str:
@@ -113,12 +114,12 @@ class ReplayReport:
             f"{self.duration_ms:,.1f} ms{took}"
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """What JSON can hold of it."""
+    def to_dict(self, change: Callable[[Change], Any] | None = None) -> dict[str, Any]:
+        """What JSON can hold of it; a change as its text, unless another form is given."""
         return {
             "run_id": self.run_id, "workflow": self.workflow, "mode": self.mode, "status": str(self.status),
             "identical": self.identical, "whole": self.whole, "served": self.served, "re_executed": self.re_executed,
-            "divergences": [each.to_dict() for each in self.divergences], "likely_cause": self.likely_cause,
+            "divergences": [each.to_dict(change) for each in self.divergences], "likely_cause": self.likely_cause,
             "versions": [each.to_dict() for each in self.versions], "hints": list(self.hints),
             "duration_ms": round(self.duration_ms, 3), "original_ms": self.original_ms,
             "steps": [step.to_dict() for step in self.steps],
