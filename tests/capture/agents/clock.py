@@ -114,7 +114,7 @@ PROBES: dict[str, Callable[[], object]] = {
     "random.randbytes": lambda: random.randbytes(8).hex(),
     "random.seed": reseeded,
     "random.Random()": lambda: random.Random().random(),
-    "random.Random() at import": lambda: MODULE_CHANCE.random(),
+    "random.Random() at import": MODULE_CHANCE.random,
     "random.Random(7)": seeded,
     "random.SystemRandom": lambda: random.SystemRandom().random(),
     "from random import random": chance,
