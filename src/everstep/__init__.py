@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from everstep.capturing.session import capture as capture
     from everstep.codec.record import StepRecord as StepRecord
     from everstep.codec.registry import register as register
     from everstep.errors import DamageWarning as DamageWarning
@@ -107,6 +108,7 @@ _HOMES = {
     "StepRecord": "everstep.codec.record",
     "Trail": "everstep.trail.trail",
     "adopt_loop": "everstep.run.spawning",
+    "capture": "everstep.capturing.session",
     "current": "everstep.run.context",
     "gate": "everstep.graph.nodes",
     "interrupt": "everstep.graph.nodes",

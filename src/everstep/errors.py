@@ -671,6 +671,29 @@ class BisectTestError(EverstepError):
         )
 
 
+class CaptureError(EverstepError):
+    """A program cannot be captured, or not go on as it was."""
+
+
+class UnknownLayoutError(CaptureError):
+    """A library that a program calls the outside with is not laid out as it is known here."""
+
+    def __init__(self, module: str, version: str, reason: str) -> None:
+        self.module, self.version, self.reason = module, version, reason
+        super().__init__(
+            f"{module} {version} is not laid out as everstep knows it: {reason}. Its calls would not be recorded, and "
+            "nobody would notice. Use a version of it that is known, or a newer everstep."
+        )
+
+
+class ProgramError(CaptureError):
+    """A program ended with a status that says that it failed."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        super().__init__(f"the program exited with status {status}.")
+
+
 class EscapedStepWarning(UserWarning):
     """A step was called outside the run that is live in this process, so it was not recorded."""
 

@@ -17,7 +17,20 @@ from everstep.codec import record
 from everstep.codec.chain import Entry
 from everstep.codec.values import view
 from everstep.errors import DivergenceError
-from everstep.journal.track import AT, CHAIN, CUT, RETRY, STEPS, UNKNOWN, Recorded, Track, divergence, flags_of, unasked
+from everstep.journal.track import (
+    AT,
+    CHAIN,
+    CUT,
+    RETRY,
+    STEPS,
+    TURNS,
+    UNKNOWN,
+    Recorded,
+    Track,
+    divergence,
+    flags_of,
+    unasked,
+)
 from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
 
 _START, _END, _STEP, _COMPOSITE, _LANE_END, _INTENT, _ATTEMPT, _CANCELLED, _PAUSE, _ANSWER, _FORK, _CHECKPOINT = (
@@ -130,7 +143,7 @@ class Journal:
         elif kind == _ATTEMPT:
             step.attempt, step.id, step.intent = meta[record.ATTEMPT] or 1, None, False
         elif kind != _CANCELLED:
-            step.outcome = entry
+            step.outcome, step.turns = entry, (meta[record.METADATA] or {}).get(TURNS) or []
             if entry.status == _FAILED:
                 self._failed[entry.seq] = scope, track, step
 
@@ -299,17 +312,19 @@ class Journal:
                 return error
         return None
 
-    def order(self) -> list[int]:
-        """The seqs of awaited outcomes in the order they came."""
-        return sorted(
-            step.outcome.seq
+    def order(self) -> list[float]:
+        """The seqs of awaited outcomes in the order they came, and between them where the parts of some did."""
+        awaited = [
+            step
             for step in self._visible()
             if step.outcome is not None
             and step.cancelled is None
             and not step.late
             and not step.loose
             and flags_of(step.outcome) & record.AWAITED
-        )
+        ]
+        parts = [turn for step in awaited for turn in step.turns if turn]
+        return sorted([*parts, *(step.outcome.seq for step in awaited if step.outcome is not None)])
 
     def inside(self, scope: int) -> Iterator[tuple[int, Recorded]]:
         """Every step with an outcome inside a step, at any depth, and the step it stands in."""

@@ -15,6 +15,7 @@ UNKNOWN = "unknown"  # of a failure: that nobody knows how the external effect e
 OUTPUT = "output"  # of an announced effect: where its outcome goes in the state, and whether it is appended there
 STEPS = "steps"  # of a lane that ended: how many it had
 CUT = "cut"  # of a lane that goes on: what stood in it from this position on is superseded
+TURNS = "turns"  # of an awaited outcome in parts: when each of them was there, between which rows
 
 
 class Recorded:
@@ -22,7 +23,7 @@ class Recorded:
 
     __slots__ = (
         "attempt", "cancelled", "digest", "id", "index", "intent", "late", "loose", "name", "outcome", "reopened",
-        "seq",
+        "seq", "turns",
     )  # fmt: skip
 
     def __init__(self, seq: int, name: str, index: int, digest: bytes | None) -> None:
@@ -33,6 +34,7 @@ class Recorded:
         self.id: int | None = None  # of the attempt that began last, if its beginning was written
         self.attempt = 0  # how many attempts have failed
         self.outcome: Entry | None = None
+        self.turns: list[float] = []  # of an outcome in parts: when each was there, as seqs go; 0 where that is all one
         self.intent = False  # an external effect was announced
         self.loose = False  # if it is not asked for again, it is superseded
         self.late = False  # so too, because it came after a failure; and who asks for it now may do so at another time

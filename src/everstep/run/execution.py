@@ -68,6 +68,7 @@ class Execution(Telling, Stoppable):
         self.forked = Forked()
         self.flow: Callable[..., Any] | None = None  # of a step, where it is another than that of a live run
         self.life: Callable[..., Any] | None = None  # of a child run, where it is another, too
+        self.captured: Any = None  # the program that it is the record of
         self.goes_on = False  # past a node that fails
         self.is_partial = False  # some nodes completed, though others failed
         self.partial_values: Callable[[], dict[str, Any]] | None = None  # what a graph has given so far

@@ -35,8 +35,8 @@ class Scope:
     """One attempt at a step, or the run itself: what lanes are counted in."""
 
     __slots__ = (
-        "ask", "at_work", "attempt", "child", "external", "id", "index", "lanes", "name", "ops", "over", "place",
-        "refused", "start", "usage", "waits",
+        "ask", "at_work", "attempt", "child", "external", "id", "index", "lanes", "leaf", "name", "ops", "over",
+        "place", "refused", "start", "usage", "waits",
     )  # fmt: skip
 
     def __init__(self, place: Lane | None, name: str, index: int, attempt: int) -> None:
@@ -55,6 +55,7 @@ class Scope:
         self.over = False  # it took too long, and was given up
         self.refused = False  # a step in it was: what its code makes of that is no outcome
         self.waits = False  # for time to pass, and does nothing else
+        self.leaf: Any = None  # a call to the outside, whose own steps and tasks are part of it
         self.usage: dict[str, Any] | None = None  # what it says that it used
 
     def is_over(self) -> bool:

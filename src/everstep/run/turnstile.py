@@ -16,6 +16,7 @@ from everstep.journal import Journal
 from everstep.journal.track import Recorded
 
 TURNS = 4  # of the loop between two outcomes: with one, code that sleeps between its steps still saw another order
+_BETWEEN = 1e-6  # from one place between two rows to the next
 _PATIENCE = 1.0  # seconds without movement until a recorded outcome that nobody asks for is passed over
 
 
@@ -27,13 +28,14 @@ class Turnstile:
         self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self.loop: asyncio.AbstractEventLoop | None = None
         self._journal = journal
-        self._order: deque[int] | None = None  # of the recorded outcomes that have not left yet
-        self._early: set[int] = set()  # those of them that left without waiting
-        self._recorded: dict[int, asyncio.Future[None]] = {}  # who waits, by seq
+        self._order: deque[float] | None = None  # of the recorded outcomes that have not left yet
+        self._early: set[float] = set()  # those of them that left without waiting
+        self._recorded: dict[float, asyncio.Future[None]] = {}  # who waits, by seq
         self._live: deque[asyncio.Future[None]] = deque()
         self._turning = False
+        self._marked = 0.0
 
-    async def deliver(self, seq: int | None) -> None:
+    async def deliver(self, seq: float | None) -> None:
         """Wait for this outcome's turn: `seq` of a recorded one, None for a live one."""
         if self._order is None:
             self._order = deque(self._journal.order())
@@ -56,11 +58,25 @@ class Turnstile:
             loop.call_soon(self._turn, loop, TURNS)
         await turn
 
+    def adopt(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Deliver on this loop, if the one before is over: a program may start several, one after the other."""
+        if self.loop is loop or (self.loop is not None and self.loop.is_running()):
+            return
+        self.loop, self._turning = loop, False
+        self._live.clear()
+        self._recorded.clear()
+
     def skip(self, step: Recorded, *, whole: bool = False) -> None:
         """Wait for no outcome inside a step: nobody will ask for them. With `whole`, nor for its own."""
         inside = [] if step.id is None else [found for _, found in self._journal.inside(step.id)]
         steps = [*inside, step] if whole else inside
         self._early.update(each.outcome.seq for each in steps if each.outcome is not None)
+        self._early.update(turn for each in steps for turn in each.turns)
+
+    def mark(self, seq: int) -> float:
+        """A place in the order after this row and before the next one, for what has no row of its own."""
+        self._marked = max(seq, self._marked) + _BETWEEN
+        return self._marked
 
     def open(self) -> None:
         """Let everything leave as it comes: what the run gives is of no interest any more."""
@@ -125,7 +141,7 @@ class Turnstile:
                 return turn
         return None
 
-    def _pass_over(self, loop: asyncio.AbstractEventLoop, held_up: int | None) -> None:
+    def _pass_over(self, loop: asyncio.AbstractEventLoop, held_up: float | None) -> None:
         if self._turning or not self._order or self._order[0] != held_up or not (self._recorded or self._live):
             return
         self._order.popleft()

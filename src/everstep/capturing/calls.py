@@ -1,0 +1,46 @@
+"""What a seam says of a call to the outside, and what is kept of the answer.
+
+A call is a step whose outcome comes in two parts: a head, when the other side begins to answer, and chunks. What both
+are is the business of the seam (`Form`); the rest of this package never looks inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from everstep.run.retry import ONCE, Retry
+from everstep.run.steps import Unknown
+
+
+class Form(Protocol):
+    """How the answers of one kind of call are stored."""
+
+    def pack(self, head: Any, chunks: Sequence[Any], offsets: Sequence[float], clean: Callable[[str], str]) -> Any:
+        """The stored form of an answer: plain data. `offsets` are the milliseconds from the head to each chunk.
+
+        `clean` gives a text without its secrets. Whatever is given back is cleaned once more.
+        """
+
+    def unpack(self, stored: Any) -> tuple[Any, Sequence[Any]]:
+        """Head and chunks of a stored answer."""
+
+    def used(self, request: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:
+        """What the call used, as far as its answer tells: model, tokens, cost."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One call, as it is recorded and compared. To the engine it is a step."""
+
+    name: str
+    request: dict[str, Any]  # what is asked: compared with the record, and shown
+    form: Form
+    revive: Callable[[str, str], BaseException]  # an exception from its type's name and its text
+    external: bool = False  # it changes the world, so it is announced, and never repeated unasked
+    unknown: Unknown = "ask"
+    retry: Retry = ONCE
+    output: str | None = None
+    append: bool = False
+    node_type: str | None = None

@@ -1,0 +1,428 @@
+"""One call to the outside: answered from the record, or made and recorded.
+
+Its outcome is written when the last chunk was read, or the answer was closed, or failed. Awaited answers leave in the
+order of the record twice, with their head and with their end: code may go on at either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from everstep.capturing.calls import Call
+from everstep.codec import record
+from everstep.errors import DivergenceError, EverstepError, RunStoppedError, UnknownOutcomeError
+from everstep.journal.track import TURNS
+from everstep.model import STATUSES, Kind, Status
+from everstep.run import faults, flow
+from everstep.run.arguments import Inputs
+from everstep.run.execution import Execution
+from everstep.run.flow import Suspended
+from everstep.run.lanes import CURRENT, Lane
+from everstep.run.restoring import restored
+
+_END: Any = object()
+
+
+class Halted(SystemExit):
+    """Takes the program out of a run that cannot go on. No Exception: nobody retries it, and threads leave quietly."""
+
+
+class Exchange:
+    """A call on its way: what the two drivers share."""
+
+    def __init__(self, lane: Lane, call: Call, loop: asyncio.AbstractEventLoop | None) -> None:
+        self.run: Execution = lane.run
+        self.session = lane.run.captured
+        self.call, self.loop = call, loop
+        self.over = False  # what is done in its context from now on is no part of it
+        self.head: Any = None
+        self.chunks: list[Any] = []
+        self._offsets: list[float] = []
+        self._began = 0.0
+        self.turns: list[float] = []  # where its parts stand among what was awaited; 0 where that is all one
+        self.inner: Lane | None = None
+        inputs = None
+        if self.run.trail is not None:
+            inputs = Inputs(self.run.trail.gate, call.name, call.request)
+            inputs.fixed = True  # a seam made it for this call
+        try:
+            self.ask = self.run.ask(lane, call.name, inputs)
+        except (DivergenceError, RunStoppedError, Suspended) as error:
+            raise Halted(3) from error
+        if self.ask.recorded is not None and self.run.flow is not None:  # a replay does not go into it
+            self.run.turnstile.skip(self.ask.recorded)
+
+    # On record.
+
+    @property
+    def outcome(self) -> Any:
+        """The row with its outcome, if there is one."""
+        return None if self.ask.recorded is None else self.ask.recorded.outcome
+
+    @property
+    def cancelled(self) -> int | None:
+        """The row that says that it was cancelled."""
+        return None if self.ask.recorded is None else self.ask.recorded.cancelled
+
+    async def turn(self, part: int) -> None:
+        """Wait until a part of an answer on record is due: 0 is its head."""
+        turns = [] if self.ask.recorded is None else self.ask.recorded.turns
+        if part < len(turns) and turns[part]:
+            await self.run.turnstile.deliver(turns[part])
+
+    def recorded(self) -> tuple[Any, list[Any]]:
+        """Head and chunks on record; a head of None if the call failed before there was one."""
+        entry = self.outcome if self.cancelled is None else self.run.entry(self.cancelled)
+        payload = self.run.payload(entry)
+        stored = payload[record.OUTPUT] if len(payload) > record.OUTPUT else None
+        if stored is None:
+            return None, []
+        head, chunks = self.call.form.unpack(stored)
+        return head, list(chunks)
+
+    def is_failed(self) -> bool:
+        """Whether the record says that it failed."""
+        return self.outcome is not None and STATUSES[self.outcome.status] is Status.FAILED
+
+    def served(self) -> None:
+        """All chunks on record were given: what follows them. Raises what the call failed with."""
+        self.over = True
+        entry = self.outcome
+        _, error = restored(self.run, self.ask)
+        if error is None:
+            return
+        kept = self.run.payload(entry)[record.ERROR]
+        raised = self.call.revive(kept[0], kept[1])
+        faults.mark(raised, self.ask.lane.scope, entry.seq)
+        raise raised
+
+    def left(self) -> None:
+        """The code closed an answer that is on record."""
+        if not self.over and self.run.stopping is None:
+            self.over = True
+            if self.outcome is not None:
+                restored(self.run, self.ask)
+
+    def unknown(self) -> None:
+        """See to a call that was announced, and has no outcome. Raises Halted, or UnknownOutcomeError."""
+        recorded, run = self.ask.recorded, self.run
+        if recorded is None or not recorded.intent or not self.call.external or self.call.unknown == "retry":
+            return
+        if self.call.unknown == "fail":
+            error = UnknownOutcomeError(run.run_id, self.call.name, recorded.seq)
+            inner = run.enter(self.ask, recorded.attempt + 1)
+            wait(flow.failed(run, self.ask, inner, error, run.leave(self.ask), None))
+            raise error
+        run.suspend(self.ask.lane, recorded.id or recorded.seq, around=True)
+        raise Halted(3)
+
+    # Live.
+
+    def begin(self) -> Any:
+        """Have its beginning written. What to wait for before the call is made."""
+        run, known = self.run, self.ask.recorded
+        inner = self.inner = run.enter(self.ask, 1 if known is None else known.attempt + 1)
+        inner.scope.leaf = self
+        self.ask.lane.busy = None  # the code goes on between the chunks
+        run.at_work.discard(inner.scope)
+        inner.scope.waits = True
+        self._began = time.perf_counter()
+        if run.pen is None or not inner.scope.start:
+            return None
+        if self.call.external:
+            return flow.announce(run, self.ask, self.call, inner, self.loop)  # type: ignore[arg-type] # a step, as far as that goes
+        with run.lock:
+            run.begun(inner.scope)
+            run.pen.send(self.loop, unawaited=True)
+        return None
+
+    def answered(self, head: Any) -> None:
+        """The other side began to answer."""
+        self.head, self._began = head, time.perf_counter()
+
+    def keep(self, chunk: Any) -> None:
+        """Remember a chunk."""
+        self.chunks.append(chunk)
+        self._offsets.append((time.perf_counter() - self._began) * 1000)
+
+    async def take_turn(self) -> None:
+        """Let a part that was just received wait for its turn, and note when it was there. Alone it need not."""
+        if len(self.session.open_calls) <= 1 or self.run.pen is None:
+            self.turns.append(0)
+            return
+        with self.run.lock:
+            turn = self.run.turnstile.mark(self.run.pen.scribe.claim.seq)
+        await self.run.turnstile.deliver(None)
+        self.turns.append(turn)
+
+    def end(self, error: BaseException | None = None, *, early: bool = False) -> Any:
+        """Record the outcome. What to wait for; None where there is nothing to record."""
+        if self.over:
+            return None
+        self.over = True
+        run, ask, inner, call = self.run, self.ask, self.inner, self.call
+        assert inner is not None  # noqa: S101 - what has not begun does not end
+        self.session.open_calls.discard(self)
+        duration = run.leave(ask)
+        stored = None if self.head is None else call.form.pack(self.head, self.chunks, self._offsets, self._clean)
+        if error is not None and not flow.is_outcome(run, error, inner):
+            if not isinstance(error, Exception):
+                flow.broken_off(run, ask, error, self.loop, chunks=stored)
+            return None
+        if error is not None:
+            return flow.failed(run, ask, inner, error, duration, self.loop, chunks=stored)
+        if run.stopping is not None and early:
+            return None  # it was not the code that had enough of it
+        return self._completed(stored, duration, early=early)
+
+    def _clean(self, text: str) -> str:
+        return text if self.run.trail is None else self.run.trail.gate.text(text)
+
+    def _completed(self, stored: Any, duration: float, *, early: bool) -> Any:
+        run, ask, scope, call = self.run, self.ask, self.inner.scope, self.call  # type: ignore[union-attr] # it has begun
+        flags = (record.PARTIAL if early else 0) | (record.EXTERNAL if call.external else 0)
+        if self.loop is not None:
+            flags |= record.AWAITED
+        seq, waiter = run.put(
+            ask, self.loop, whole=scope.id is None, kind=Kind.STEP, status=Status.COMPLETED, output=stored,
+            duration_ms=duration, usage=call.form.used(call.request, stored), attempt=scope.attempt, id=scope.id,
+            flags=flags, node_type=call.node_type, metadata={TURNS: self.turns} if any(self.turns) else None,
+        )  # fmt: skip
+        run.note(ask, scope.id or seq, duration, Status.COMPLETED, None, None)
+        return waiter
+
+    def told(self, error: BaseException | None = None) -> None:
+        """Tell of the outcome, now that it is durable."""
+        if self.run.events:
+            self.run.tell_outcome(self.ask, error)
+
+
+def wait(waiter: Any) -> None:
+    """Wait on this thread for what a row gave."""
+    if callable(waiter):
+        waiter()
+
+
+@contextmanager
+def _inside(exchange: Exchange) -> Iterator[None]:
+    """Round what the call does itself, never round the code that made it."""
+    lane = exchange.inner
+    assert lane is not None  # noqa: S101 - it has begun
+    token = CURRENT.set(lane)
+    lane.run.at_work.add(lane.scope)
+    try:
+        yield
+    finally:
+        lane.run.at_work.discard(lane.scope)
+        with suppress(ValueError):  # closed from elsewhere, where another context is in use
+            CURRENT.reset(token)
+
+
+# Waiting.
+
+
+class Chunks(Iterator[Any]):
+    """The chunks of an answer that is read by waiting."""
+
+    def __init__(self, exchange: Exchange, source: Any) -> None:
+        self._exchange, self._source = exchange, source
+
+    def __next__(self) -> Any:
+        exchange = self._exchange
+        if exchange.over:
+            raise StopIteration
+        try:
+            with _inside(exchange):
+                chunk = next(self._source, _END)
+        except BaseException as error:  # an exit is noted too
+            _settle(exchange, exchange.end(error), error)
+            raise
+        if chunk is _END:
+            _settle(exchange, exchange.end())
+            raise StopIteration
+        exchange.keep(chunk)
+        return chunk
+
+    def close(self) -> None:
+        """Read no further. Said also of an answer that was read to its end."""
+        exchange = self._exchange
+        try:
+            with _inside(exchange):
+                self._source.close()
+        finally:
+            if not exchange.over:
+                _settle(exchange, exchange.end(early=True))
+
+
+class RecordedChunks(Iterator[Any]):
+    """The chunks of an answer that is on record."""
+
+    def __init__(self, exchange: Exchange, chunks: list[Any]) -> None:
+        self._exchange, self._chunks = exchange, iter(chunks)
+
+    def __next__(self) -> Any:
+        chunk = next(self._chunks, _END)
+        if chunk is not _END:
+            return chunk
+        if not self._exchange.over:
+            self._exchange.served()
+        raise StopIteration
+
+    def close(self) -> None:
+        """Read no further."""
+        self._exchange.left()
+
+
+def call(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Any]]) -> tuple[Any, Chunks | RecordedChunks]:
+    """Head and chunks of the answer. `live` makes the call and gives both. Raises what it raises, or raised."""
+    exchange = Exchange(lane, asked, None)
+    if exchange.outcome is not None:
+        head, chunks = exchange.recorded()
+        if head is None:
+            exchange.served()
+        return head, RecordedChunks(exchange, chunks)
+    exchange.unknown()
+    wait(exchange.begin())
+    exchange.session.open_calls.add(exchange)
+    try:
+        with _inside(exchange):
+            head, source = live()
+    except BaseException as error:  # an exit is noted too
+        _settle(exchange, exchange.end(error), error)
+        raise
+    exchange.answered(head)
+    return head, Chunks(exchange, source)
+
+
+def _settle(exchange: Exchange, waiter: Any, error: BaseException | None = None) -> None:
+    if waiter is not None:
+        wait(waiter)
+        exchange.told(error)
+    exchange.session.passed(exchange.ask)
+
+
+# Awaiting.
+
+
+class AwaitedChunks(AsyncIterator[Any]):
+    """The chunks of an answer that is awaited."""
+
+    def __init__(self, exchange: Exchange, source: Any) -> None:
+        self._exchange, self._source = exchange, source
+
+    async def __anext__(self) -> Any:
+        exchange = self._exchange
+        if exchange.over:
+            raise StopAsyncIteration
+        try:
+            with _inside(exchange):
+                chunk = await anext(self._source, _END)
+        except BaseException as error:  # a cancellation, and an exit, are noted too
+            await _settle_awaited(exchange, exchange.end(error), error)
+            raise
+        if chunk is _END:
+            await _settle_awaited(exchange, exchange.end())
+            raise StopAsyncIteration
+        try:
+            await exchange.take_turn()
+        except BaseException as error:
+            await _settle_awaited(exchange, exchange.end(error), error)
+            raise
+        exchange.keep(chunk)
+        return chunk
+
+    async def aclose(self) -> None:
+        """Read no further. Said also of an answer that was read to its end."""
+        exchange = self._exchange
+        try:
+            with _inside(exchange):
+                await self._source.aclose()
+        finally:
+            if not exchange.over:
+                await _settle_awaited(exchange, exchange.end(early=True))
+
+
+class AwaitedRecordedChunks(AsyncIterator[Any]):
+    """The chunks of an awaited answer that is on record."""
+
+    def __init__(self, exchange: Exchange, chunks: list[Any]) -> None:
+        self._exchange, self._chunks = exchange, iter(chunks)
+        self._part = 0
+
+    async def __anext__(self) -> Any:
+        exchange = self._exchange
+        chunk = next(self._chunks, _END)
+        if chunk is not _END:
+            self._part += 1
+            await exchange.turn(self._part)
+            return chunk
+        if exchange.cancelled is not None:
+            await asyncio.get_running_loop().create_future()  # until it is cancelled again
+        if not exchange.over:
+            await exchange.run.turnstile.deliver(exchange.outcome.seq)
+            exchange.served()
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Read no further."""
+        exchange = self._exchange
+        if exchange.outcome is not None and not exchange.over:
+            await exchange.run.turnstile.deliver(exchange.outcome.seq)
+        exchange.left()
+
+
+async def call_awaited(
+    lane: Lane, asked: Call, live: Callable[[], Awaitable[tuple[Any, Any]]]
+) -> tuple[Any, AwaitedChunks | AwaitedRecordedChunks]:
+    """`call`, for what is awaited."""
+    loop, turnstile = asyncio.get_running_loop(), lane.run.turnstile
+    turnstile.adopt(loop)
+    exchange = Exchange(lane, asked, loop)
+    if exchange.cancelled is not None or exchange.outcome is not None:
+        head, chunks = exchange.recorded()
+        if head is None and exchange.cancelled is not None:
+            await asyncio.get_running_loop().create_future()  # until it is cancelled again
+        if head is None:
+            await turnstile.deliver(exchange.outcome.seq)
+            exchange.served()
+        await exchange.turn(0)
+        return head, AwaitedRecordedChunks(exchange, chunks)
+    exchange.unknown()
+    waiter = exchange.begin()
+    if waiter is not None:
+        await waiter
+    exchange.session.open_calls.add(exchange)
+    source = None
+    try:
+        with _inside(exchange):
+            head, source = await live()
+        exchange.answered(head)
+        await exchange.take_turn()
+    except BaseException as error:  # a cancellation, and an exit, are noted too
+        await _settle_awaited(exchange, exchange.end(error), error)
+        if source is not None:
+            await source.aclose()
+        raise
+    return head, AwaitedChunks(exchange, source)
+
+
+async def _settle_awaited(exchange: Exchange, waiter: Any, error: BaseException | None = None) -> None:
+    if isinstance(error, asyncio.CancelledError):
+        return
+    if waiter is not None:
+        await asyncio.shield(waiter)
+        exchange.told(error)
+    exchange.session.passed(exchange.ask)
+    await exchange.run.turnstile.deliver(None)
+
+
+def end_open_calls(exchanges: set[Exchange]) -> None:
+    """Record what is left of answers that the code neither read to the end nor closed."""
+    for exchange in list(exchanges):
+        exchange.loop = None
+        with suppress(EverstepError):
+            wait(exchange.end(early=True))

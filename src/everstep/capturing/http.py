@@ -1,0 +1,177 @@
+"""HTTP calls as steps: what is asked, what is kept of the answer, and the answer made again from it.
+
+Kept is what was said, not how it travelled: a body is stored decoded, as text where it is text, in one piece with the
+sizes of its chunks. Headers of the request are not stored at all, and no part of what is compared: they carry keys.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from everstep.capturing import providers
+from everstep.capturing.calls import Call
+from everstep.run.steps import Unknown
+
+Headers = list[tuple[str, str]]
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # they change nothing, so they may go again
+_PLACEHOLDER = re.compile(rb"\[redacted:[a-z0-9-]+:[0-9a-f]{16}\]")
+_SHORT = 0.05  # milliseconds: offsets are kept in hundredths
+
+
+class Head:
+    """The beginning of an answer."""
+
+    __slots__ = ("headers", "reason", "status", "version")
+
+    def __init__(self, status: int, headers: Headers, version: str = "HTTP/1.1", reason: str = "") -> None:
+        self.status, self.headers, self.version, self.reason = status, headers, version, reason
+
+    def get(self, name: str) -> str | None:
+        """The value of a header, by its name in lower case."""
+        return next((value for key, value in self.headers if key.lower() == name), None)
+
+
+def request(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    revive: Callable[[str, str], BaseException],
+    unknown: Unknown,
+) -> Call:
+    """A call, from what a library is about to send."""
+    asked: dict[str, Any] = {"method": method, "url": url}
+    parts = urlsplit(url)
+    if body:
+        asked["body"] = _asked(body, headers.get("content-type", ""))
+    model = providers.of(method, parts.path, asked.get("body"))
+    name = f"{method} {parts.hostname}" if model is None else model
+    external = method not in _SAFE and model is None
+    node_type = "http" if model is None else "model"
+    return Call(name, asked, FORM, revive, external=external, unknown=unknown, node_type=node_type)
+
+
+def _asked(body: bytes, kind: str) -> Any:
+    """The body of a request as it is compared and shown: its meaning, where that is known."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return body
+    if "json" in kind or text[:1] in {"{", "["}:
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    if "x-www-form-urlencoded" in kind:
+        return [list(pair) for pair in parse_qsl(text, keep_blank_values=True)]
+    return text
+
+
+class _Form:
+    """How HTTP answers are stored."""
+
+    def pack(
+        self, head: Head, chunks: Sequence[bytes], offsets: Sequence[float], clean: Callable[[str], str]
+    ) -> dict[str, Any]:
+        """The stored form of an answer."""
+        stored: dict[str, Any] = {"status": head.status, "headers": [list(pair) for pair in head.headers]}
+        if head.version != "HTTP/1.1":
+            stored["version"] = head.version
+        if head.reason:
+            stored["reason"] = head.reason
+        whole, sizes = b"".join(chunks), [len(chunk) for chunk in chunks]
+        coding = (head.get("content-encoding") or "").strip().lower()
+        decoded = _decoded(whole, coding)
+        if decoded is None:
+            stored["raw"] = True
+        elif coding:
+            whole, sizes = decoded, [len(decoded)]
+        body, cleaned = _cleaned(whole, clean)
+        stored["body"] = body
+        if len(sizes) > 1:
+            stored["sizes"] = sizes if cleaned is None else _moved(whole, cleaned, sizes)
+            stored["offsets"] = [round(each, 2) for each in offsets]
+        return stored
+
+    def unpack(self, stored: Mapping[str, Any]) -> tuple[Head, list[bytes]]:
+        """Head and chunks of a stored answer."""
+        kept = stored.get("body", b"")
+        body = str(kept).encode() if isinstance(kept, str) else bytes(kept)
+        headers = [(str(name), str(value)) for name, value in stored.get("headers", ())]
+        head = Head(stored["status"], headers, stored.get("version", "HTTP/1.1"), stored.get("reason", ""))
+        coding = (head.get("content-encoding") or "").strip().lower()
+        if coding and not stored.get("raw"):
+            body = _encoded(body, coding)
+            chunks = [body] if body else []
+        else:
+            ends = [0, *accumulate(stored.get("sizes") or [len(body)])]
+            chunks = [body[start:end] for start, end in pairwise(ends) if end > start]
+        head.headers = [
+            (name, str(len(body)) if name.lower() == "content-length" and body else value) for name, value in headers
+        ]
+        return head, chunks
+
+    def used(self, asked: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:
+        """What a model's answer says that it used."""
+        return providers.used(asked, stored)
+
+
+FORM = _Form()
+
+
+def _decoded(body: bytes, coding: str) -> bytes | None:
+    """A body without its content coding; None if it has one that is not known, or was cut off in it."""
+    try:
+        if coding in {"", "identity"}:
+            return body
+        if coding in {"gzip", "x-gzip"}:
+            return gzip.decompress(body)
+        if coding == "deflate":
+            return zlib.decompress(body)
+    except (OSError, EOFError, zlib.error):
+        pass
+    return None
+
+
+def _encoded(body: bytes, coding: str) -> bytes:
+    return zlib.compress(body) if coding == "deflate" else gzip.compress(body, mtime=0)
+
+
+def _cleaned(body: bytes, clean: Callable[[str], str]) -> tuple[str | bytes, bytes | None]:
+    """A body without its secrets: text where it is text. With its bytes, if they changed."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        plain = body.decode("latin-1")
+        cleaned = clean(plain)
+        return (body, None) if cleaned == plain else (cleaned.encode("latin-1"), cleaned.encode("latin-1"))
+    cleaned = str(clean(text))
+    return cleaned, None if cleaned == text else cleaned.encode()
+
+
+def _moved(before: bytes, after: bytes, sizes: Sequence[int]) -> list[int]:
+    """The sizes of the chunks of a body in which placeholders stand for secrets; one of those is never cut."""
+    spans: list[tuple[int, int, int, int]] = []  # a literal in `before`, and the same one in `after`
+    done = at = 0
+    for match in [*_PLACEHOLDER.finditer(after), None]:
+        literal = after[at : match.start() if match else len(after)]
+        found = before.find(literal, done) if match else len(before) - len(literal)
+        spans.append((found, found + len(literal), at, at + len(literal)))
+        done, at = found + len(literal), match.end() if match else len(after)
+    ends = []
+    for end in accumulate(sizes):
+        start, _, there, there_end = next((span for span in reversed(spans) if span[0] <= end), spans[0])
+        ends.append(min(there + end - start, there_end) if end <= start + there_end - there else _next(spans, start))
+    ends[-1] = len(after)
+    return [second - first for first, second in pairwise([0, *ends])]
+
+
+def _next(spans: Sequence[tuple[int, int, int, int]], start: int) -> int:
+    return next((span[2] for span in spans if span[0] > start), spans[-1][3])

@@ -1,0 +1,30 @@
+"""Where a program's calls leave it: one module for each library that makes them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from everstep.capturing.imports import Patch, when_imported
+
+# The module that is patched when it is imported, and who patches it.
+_SEAMS = {
+    "httpx": "httpx",
+    "httpx2": "httpx",
+}
+_installed = False
+
+
+def install() -> None:
+    """Patch what is there, and the rest when it is imported. Once: what is patched passes through outside of a run."""
+    global _installed  # noqa: PLW0603 - once in a process
+    if not _installed:
+        _installed = True
+        when_imported({module: _patch_by(seam) for module, seam in _SEAMS.items()})
+
+
+def _patch_by(seam: str) -> Patch:
+    def patch(module: ModuleType) -> None:
+        import_module(f"everstep.capturing.seams.{seam}").patch(module)
+
+    return patch

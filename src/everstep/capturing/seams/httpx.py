@@ -1,0 +1,130 @@
+"""httpx and httpx2: the transports, where a client's requests leave it one by one, redirects and retries included."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from types import ModuleType
+from typing import Any
+
+from everstep.capturing import exchange
+from everstep.capturing.calls import Call
+from everstep.capturing.http import Head, request
+from everstep.capturing.layout import checked
+from everstep.capturing.session import boundary
+from everstep.run.lanes import Lane
+
+_KEPT = ("http_version", "reason_phrase")
+
+
+def patch(hx: ModuleType) -> None:
+    """Wrap the transports of one of the two. Raises UnknownLayoutError."""
+    plain = checked(hx, "HTTPTransport.handle_request", ["self", "request"])
+    awaited = checked(hx, "AsyncHTTPTransport.handle_async_request", ["self", "request"])
+    checked(hx, "Response", None)
+    body, awaited_body = _bodies(hx)
+
+    def handle_request(self: Any, request: Any) -> Any:
+        lane = boundary()
+        if lane is None:
+            return plain(self, request)
+        request.read()
+
+        def live() -> tuple[Head, Any]:
+            response = plain(self, request)
+            answers.append(response)
+            return _head(response), _Source(response.stream)
+
+        answers: list[Any] = []
+        head, chunks = exchange.call(lane, _call(hx, lane, request), live)
+        return _response(hx, head, body(chunks), answers)
+
+    async def handle_async_request(self: Any, request: Any) -> Any:
+        lane = boundary()
+        if lane is None:
+            return await awaited(self, request)
+        await request.aread()
+
+        async def live() -> tuple[Head, Any]:
+            response = await awaited(self, request)
+            answers.append(response)
+            return _head(response), _AwaitedSource(response.stream)
+
+        answers: list[Any] = []
+        head, chunks = await exchange.call_awaited(lane, _call(hx, lane, request), live)
+        return _response(hx, head, awaited_body(chunks), answers)
+
+    hx.HTTPTransport.handle_request = handle_request
+    hx.AsyncHTTPTransport.handle_async_request = handle_async_request
+
+
+def _call(hx: ModuleType, lane: Lane, asked: Any) -> Call:
+    def revive(kind: str, message: str) -> BaseException:
+        error = getattr(hx, kind, None)
+        if isinstance(error, type) and issubclass(error, hx.RequestError):
+            made: BaseException = error(message, request=asked)
+            return made
+        return RuntimeError(f"{kind}: {message}")
+
+    return request(asked.method, str(asked.url), asked.headers, asked.content, revive, lane.run.captured.unknown)
+
+
+def _head(response: Any) -> Head:
+    kept = [response.extensions.get(name, b"") for name in _KEPT]
+    version, reason = (each.decode("latin-1") if isinstance(each, bytes) else str(each) for each in kept)
+    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers.raw]
+    return Head(response.status_code, pairs, version or "HTTP/1.1", reason)
+
+
+def _response(hx: ModuleType, head: Head, stream: Any, answers: list[Any]) -> Any:
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head.headers]
+    if answers:
+        extensions = answers[0].extensions
+    else:
+        extensions = {"http_version": head.version.encode(), "reason_phrase": head.reason.encode("latin-1")}
+    return hx.Response(head.status, headers=headers, stream=stream, extensions=extensions)
+
+
+class _Source:
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._chunks = stream, iter(stream)
+
+    def __next__(self) -> bytes:
+        return next(self._chunks)  # type: ignore[no-any-return] # bytes, as the library says
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class _AwaitedSource:
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._chunks = stream, aiter(stream)
+
+    async def __anext__(self) -> bytes:
+        return await anext(self._chunks)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _bodies(hx: ModuleType) -> tuple[Any, Any]:
+    class Body(hx.SyncByteStream):  # type: ignore[name-defined, misc] # of whichever module it is
+        def __init__(self, chunks: Any) -> None:
+            self._chunks = chunks
+
+        def __iter__(self) -> Iterator[bytes]:
+            return iter(self._chunks)
+
+        def close(self) -> None:
+            self._chunks.close()
+
+    class AwaitedBody(hx.AsyncByteStream):  # type: ignore[name-defined, misc] # as above
+        def __init__(self, chunks: Any) -> None:
+            self._chunks = chunks
+
+        def __aiter__(self) -> AsyncIterator[bytes]:
+            return aiter(self._chunks)
+
+        async def aclose(self) -> None:
+            await self._chunks.aclose()
+
+    return Body, AwaitedBody

@@ -1,0 +1,164 @@
+"""A stretch of a program whose calls to the outside are the steps of a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from everstep.capturing import loops, seams
+from everstep.capturing.exchange import Exchange, Halted, end_open_calls
+from everstep.errors import RunFinishedError, UnknownOutcomeError
+from everstep.model import Durability
+from everstep.run.asked import Ask
+from everstep.run.flow import Suspended
+from everstep.run.lanes import CURRENT, Lane, here
+from everstep.run.life import Life
+from everstep.run.replaying import Replay
+from everstep.run.steps import Unknown
+from everstep.run.through import AS_CHILD, terminable
+from everstep.run.workflows import Workflow
+from everstep.store.base import LEASE_SECONDS
+from everstep.trail.replayed import ReplayReport
+from everstep.trail.trail import Trail
+from everstep.trail.twin import AsyncTrail
+
+Mode = Literal["record", "verify", "lenient"]
+
+
+class Captured(Workflow[..., Any]):
+    """A program, or a stretch of one. What its code is, is not known here."""
+
+    def __init__(self, name: str, code: str | None = None) -> None:
+        super().__init__(_unnamed, name)
+        self._code_digest = code or "unknown"
+
+
+def _unnamed(command: list[str] | None = None) -> None:
+    """The signature of every captured program: what it was called with."""
+    del command
+
+
+class Session:
+    """A captured program at work."""
+
+    def __init__(self, life: Life, unknown: Unknown) -> None:
+        self.life = life
+        self.run = life.run
+        self.unknown = unknown  # what becomes of a call that was sent, and of whose answer nobody knows
+        self.open_calls: set[Exchange] = set()
+        self.value: Any = None  # what the program gave
+        self.report: ReplayReport | None = None
+        self.run.captured = self
+
+    @property
+    def id(self) -> str:
+        """The id of the run."""
+        return self.run.run_id
+
+    @property
+    def replays(self) -> bool:
+        """Whether nothing is live."""
+        return isinstance(self.life, Replay)
+
+    def passed(self, ask: Ask) -> None:
+        """A call has its outcome."""
+
+
+def boundary() -> Lane | None:
+    """Where a call belongs that the program is about to make; None if it is not ours, or part of a call that is."""
+    lane = here()
+    if lane is None or lane.run.captured is None:
+        return None
+    leaf = lane.scope.leaf
+    if leaf is not None:
+        if not leaf.over:
+            return None
+        lane = leaf.ask.lane.spawn("after", leaf.call.name)
+    if lane.run.closed and not lane.run.captured.replays:
+        return None
+    return lane if lane.busy is None else lane.spawn("beside", lane.busy)
+
+
+@contextmanager
+def capture(
+    trail: Trail | AsyncTrail,
+    id: str | None = None,  # noqa: A002 - the run's id, as everywhere
+    *,
+    name: str = "program",
+    command: list[str] | None = None,
+    code: str | None = None,
+    mode: Mode = "record",
+    unknown: Unknown = "ask",
+    tags: Mapping[str, str] | None = None,
+    durability: Durability | None = None,
+) -> Iterator[Session]:
+    """Make the calls of what follows the steps of a run, or have them answered by one.
+
+    With the id of a run that was interrupted or failed its calls are answered from the record as far as that goes,
+    then live. With mode="verify" nothing is live, and what differs raises DivergenceError.
+    """
+    trail = trail.trail if isinstance(trail, AsyncTrail) else trail
+    seams.install()
+    loops.watch()
+    life = _begun(trail, id, Captured(name, code), command, mode, tags, durability)
+    session = Session(life, unknown)
+    began, error = time.perf_counter(), None
+    token = CURRENT.set(life.run.root)
+    try:
+        with loops.known(life.run), terminable(life.run):
+            yield session
+    except Halted as halted:
+        error = halted.__cause__ or Suspended()
+    except Exception as raised:  # noqa: BLE001 - recorded, then raised
+        error = raised
+    except BaseException as raised:
+        life.run.interrupt(raised)
+        life.close()
+        raise
+    finally:
+        CURRENT.reset(token)
+    _end(session, error, (time.perf_counter() - began) * 1000, mode)
+
+
+def _begun(
+    trail: Trail,
+    run_id: str | None,
+    program: Captured,
+    command: list[str] | None,
+    mode: Mode,
+    tags: Mapping[str, str] | None,
+    durability: Durability | None,
+) -> Life:
+    args = () if command is None else (command,)
+    if mode == "record":
+        life = Life(trail, durability or trail.durability or "sync", LEASE_SECONDS, program, AS_CHILD)
+        if life.begin(run_id, args, {}, tags=tags) is not None:
+            raise RunFinishedError(str(run_id), trail.run(str(run_id)).status)
+        return life
+    replay = Replay(trail, "sync", 0.0, program, AS_CHILD)
+    replay.lenient = mode == "lenient"
+    replay.begin(run_id, args, {})
+    return replay
+
+
+def _end(session: Session, error: BaseException | None, took: float, mode: Mode) -> None:
+    life, run = session.life, session.run
+    try:
+        end_open_calls(session.open_calls)
+        for waiter in life.end(session.value, error, None):
+            if callable(waiter):
+                waiter()
+        if isinstance(life, Replay):
+            assert life.trail is not None  # noqa: S101 - there is no replay without one
+            session.report = life.report(life.trail.run(session.id), mode, took)
+    finally:
+        life.close()
+    if run.divergence is not None:
+        raise run.divergence
+    if isinstance(error, Suspended) and run.waiting:
+        run_id, seq = run.waiting[0]
+        raise UnknownOutcomeError(run_id, session.run.name, seq)
+    if error is not None and not isinstance(error, Suspended):
+        raise error
