@@ -81,7 +81,8 @@ class _Form:
         self, head: Head, chunks: Sequence[bytes], offsets: Sequence[float], clean: Callable[[str], str]
     ) -> dict[str, Any]:
         """The stored form of an answer."""
-        stored: dict[str, Any] = {"status": head.status, "headers": [list(pair) for pair in head.headers]}
+        stored: dict[str, Any] = {"status": head.status, "body": b""}  # what people look for comes first
+        stored["headers"] = [list(pair) for pair in head.headers]
         if head.version != "HTTP/1.1":
             stored["version"] = head.version
         if head.reason:
@@ -101,7 +102,9 @@ class _Form:
         return stored
 
     def unpack(self, stored: Mapping[str, Any]) -> tuple[Head, list[bytes]]:
-        """Head and chunks of a stored answer."""
+        """Head and chunks of a stored answer; or of what a fork has put in its place: any value is the body of one."""
+        if not isinstance(stored, Mapping) or "status" not in stored:
+            stored = {"status": 200, "body": json.dumps(stored), "headers": [["content-type", "application/json"]]}
         kept = stored.get("body", b"")
         body = str(kept).encode() if isinstance(kept, str) else bytes(kept)
         headers = [(str(name), str(value)) for name, value in stored.get("headers", ())]

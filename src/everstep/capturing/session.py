@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -25,14 +25,20 @@ from everstep.trail.trail import Trail
 from everstep.trail.twin import AsyncTrail
 
 Mode = Literal["record", "verify", "lenient"]
+CAPTURED = "captured"  # in what is said of a run: that it is one of a program, and how that was called
 
 
 class Captured(Workflow[..., Any]):
     """A program, or a stretch of one. What its code is, is not known here."""
 
-    def __init__(self, name: str, code: str | None = None) -> None:
+    def __init__(self, name: str, code: str | None, typed: Sequence[str] | None) -> None:
         super().__init__(_unnamed, name)
         self._code_digest = code or "unknown"
+        self._typed = typed
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What its calls may depend on beside what it was called with; and how it was called, to do it again."""
+        return {**super().fingerprint(), CAPTURED: list(self._typed or ())}
 
 
 def _unnamed(command: list[str] | None = None) -> None:
@@ -50,6 +56,7 @@ class Session:
         self.open_calls: set[Exchange] = set()
         self.value: Any = None  # what the program gave
         self.report: ReplayReport | None = None
+        self.compared: dict[str, Any] = {}  # what the state has at the end
         self.run.captured = self
 
     @property
@@ -61,6 +68,11 @@ class Session:
     def replays(self) -> bool:
         """Whether nothing is live."""
         return isinstance(self.life, Replay)
+
+    def ends_with(self, values: Mapping[str, Any], *, compared: Collection[str]) -> None:
+        """What is set in the state when the run ends, however it does; and what of it a replay compares."""
+        self.run.corrections = {"set": values}
+        self.compared = {name: values[name] for name in compared}
 
     def passed(self, ask: Ask) -> None:
         """A call has its outcome."""
@@ -89,6 +101,7 @@ def capture(
     name: str = "program",
     command: list[str] | None = None,
     code: str | None = None,
+    typed: Sequence[str] | None = None,
     mode: Mode = "record",
     unknown: Unknown = "ask",
     tags: Mapping[str, str] | None = None,
@@ -102,7 +115,7 @@ def capture(
     trail = trail.trail if isinstance(trail, AsyncTrail) else trail
     seams.install()
     loops.watch()
-    life = _begun(trail, id, Captured(name, code), command, mode, tags, durability)
+    life = _begun(trail, id, Captured(name, code, typed), command, mode, tags, durability)
     session = Session(life, unknown)
     began, error = time.perf_counter(), None
     token = CURRENT.set(life.run.root)
@@ -151,6 +164,7 @@ def _end(session: Session, error: BaseException | None, took: float, mode: Mode)
             if callable(waiter):
                 waiter()
         if isinstance(life, Replay):
+            life.compare_state(session.compared)
             assert life.trail is not None  # noqa: S101 - there is no replay without one
             session.report = life.report(life.trail.run(session.id), mode, took)
     finally:

@@ -10,16 +10,20 @@ from typing import Any
 import click
 
 from everstep.cli import exits, plain
+from everstep.cli.advising import go_on_with
 from everstep.cli.app import apart, app_option, load, named, still_to_name, workflow_in
+from everstep.cli.capturing import ask_for_program, command_argument, resumed, unknown_option
 from everstep.cli.output import Cell
 from everstep.cli.session import Session, address, options, run_ids, session
 from everstep.cli.text import brief
 from everstep.codec.record import StepRecord
-from everstep.model import FINISHED, Kind, Status
+from everstep.model import FINISHED, Kind, Run, Status
 from everstep.run.result import PauseInfo, RunResult
 from everstep.run.runner import Runner
 from everstep.run.workflows import Workflow
 from everstep.trail import answers, asking
+from everstep.trail.inside import failed_so_far, is_map, items_of
+from everstep.trail.outline import outline
 from everstep.trail.trail import Trail
 
 _WIDE = 200  # characters of what a run gave
@@ -134,15 +138,24 @@ def _question(trail: Trail, run_id: str, pause: int | None) -> StepRecord | None
 
 @click.command()
 @click.argument("run", metavar="RUN[@SEQ]", shell_complete=run_ids)
+@command_argument
 @app_option
+@unknown_option
 @options
-def resume(run: str, app: str | None) -> int:
-    """Go on with a run that was interrupted, failed or paused. What has completed is not run again."""
+def resume(run: str, command: tuple[str, ...], app: str | None, unknown: str | None) -> int:
+    """Go on with a run that was interrupted, failed or paused. What has completed is not run again.
+
+    Of a workflow by its code, which --app names; of a program by the program, named after two dashes.
+    """
     here = session()
-    place = named(app)
+    if command:
+        resumed(here, run, command, unknown)
     trail = here.open(write=True)
     run_id, seq = address(trail, run)
+    ask_for_program(here, "resume", trail, run_id)
+    place = named(app)
     found = trail.run(run_id)
+    _refuse_a_map(here, trail, found)
     if seq is not None and seq != found.head:
         raise ConflictError(
             f"{run_id} stands at step {found.head}, and goes on from there; to go on from {seq}, fork it."
@@ -156,7 +169,16 @@ def resume(run: str, app: str | None) -> int:
         value = trail.state(run_id, view=True)
     elif result.completed:
         value = trail.step(run_id, trail.run(run_id).head, view=True).output
-    return _tell(here, result, value)
+    return _tell(here, trail, result, value)
+
+
+def _refuse_a_map(here: Session, trail: Trail, run: Run) -> None:
+    """A map is gone on with by the program, which has all of its items. Each that was begun is a run as others are."""
+    if run.oldest or run.head < 0 or not is_map(trail.step(run.id, 0, view=True)):
+        return
+    worst = next((each for each in items_of(trail, run.id) if each.status is not Status.COMPLETED), None)
+    one = "" if worst is None else f" Or go on with one of them: {here.command('resume', worst.id, *still_to_name())}"
+    raise ConflictError(f"{run.id} is a map over many items; {go_on_with(run.id)}{one}")
 
 
 def _opened_there(module: ModuleType, trail: Trail) -> Trail:
@@ -165,7 +187,7 @@ def _opened_there(module: ModuleType, trail: Trail) -> Trail:
     return next((value for value in theirs if value.store.where == trail.store.where), trail)
 
 
-def _tell(here: Session, result: RunResult[Any], value: Any) -> int:
+def _tell(here: Session, trail: Trail, result: RunResult[Any], value: Any) -> int:
     error = result.error
     if here.output.as_json:
         here.output.data(
@@ -184,7 +206,7 @@ def _tell(here: Session, result: RunResult[Any], value: Any) -> int:
             f"{result.run_id} {'had completed before: nothing was executed' if result.restored else 'completed'}."
         )
     else:
-        _tell_why(here, result)
+        _tell_why(here, trail, result)
     return exits.OK if result.completed else exits.WAITING if result.paused else exits.ERROR
 
 
@@ -195,8 +217,13 @@ def _pause(pause: PauseInfo) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _tell_why(here: Session, result: RunResult[Any]) -> None:
+def _tell_why(here: Session, trail: Trail, result: RunResult[Any]) -> None:
     """Say why a run went no further."""
+    if result.paused:  # what failed beside a question ends the run only when that was answered
+        run = trail.run(result.run_id)
+        for each in failed_so_far(trail, run, outline(trail.steps(run.id, view=True))):
+            here.output.talk(f"{each.name} failed: {each.error or 'erased'}")
+            here.output.talk(f"next: {here.command('show', f'{each.run_id}@{each.seq}')}")
     if result.error is not None:
         here.output.talk(f"{result.run_id} failed: {type(result.error).__qualname__}: {result.error}")
         here.output.talk(f"next: {here.command('show', result.run_id)}")

@@ -14,6 +14,7 @@ import click
 
 _COMMANDS = {  # the module of each, and what it does in a line
     "demo": ("demo", "the whole story in a minute, offline"),
+    "record": ("capturing", "run any Python program, and keep its calls"),
     "runs": ("reading", "list runs"),
     "show": ("showing", "one run: summary, lineage, steps; or one step"),
     "steps": ("reading", "the steps of a run, every entry"),

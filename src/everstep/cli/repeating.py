@@ -9,15 +9,19 @@ import click
 
 from everstep.cli import exits, plain
 from everstep.cli.app import apart, app_option, configured, load, named, still_to_name, workflow_in
+from everstep.cli.capturing import ask_for_program, command_argument, launch, replayed
 from everstep.cli.session import Session, address, options, run_ids, session
 from everstep.run.workflows import Workflow
 from everstep.trail.forking import Forking
 from everstep.trail.replayed import ReplayReport
 from everstep.trail.trail import Trail
 
+_SEALED = "Of a program: refuse whatever is not on record; hard: in a network of its own, too."
+
 
 @click.command()
 @click.argument("run", shell_complete=run_ids)
+@command_argument
 @app_option
 @click.option(
     "--mode",
@@ -25,11 +29,21 @@ from everstep.trail.trail import Trail
     help="From the record alone; by the code, up to the first difference; by the code, all differences.",
 )
 @click.option("--rerun", metavar="NAME", multiple=True, help="Call this leaf too, and compare what it gives.")
+@click.option("--sealed", "--seal", is_flag=False, flag_value="soft", type=click.Choice(["soft", "hard"]), help=_SEALED)
 @options
-def replay(run: str, app: str | None, mode: str | None, rerun: tuple[str, ...]) -> int:
-    """Go through a run again: leaves from the record, the code between them as it is today. Nothing is written."""
+def replay(
+    run: str, command: tuple[str, ...], app: str | None, mode: str | None, rerun: tuple[str, ...], sealed: str | None
+) -> int:
+    """Go through a run again: leaves from the record, the code between them as it is today. Nothing is written.
+
+    Of a workflow by its code, which --app names; of a program by the program, named after two dashes.
+    """
     here = session()
+    if command:
+        replayed(here, run, command, mode, sealed=sealed)
     trail = here.open()
+    if mode not in {"recorded", None}:
+        ask_for_program(here, "replay", trail, run)
     wanted = mode or ("verify" if app or configured() else "recorded")
     place = None if wanted == "recorded" else named(app)
     with apart(as_json=here.output.as_json):
@@ -56,6 +70,7 @@ def _tell(here: Session, report: ReplayReport) -> None:
 
 @click.command()
 @click.argument("run", metavar="RUN[@SEQ]", shell_complete=run_ids)
+@command_argument
 @click.option("--at", type=click.IntRange(min=0), metavar="SEQ", help="The last step that is shared; else the newest.")
 @click.option("--id", "new_id", metavar="ID", help="The id of the new run; else one is made.")
 @click.option("--set", "changes", metavar="PATH=VALUE", multiple=True, help="Change the state there.")
@@ -66,6 +81,7 @@ def _tell(here: Session, report: ReplayReport) -> None:
 @options
 def fork(
     run: str,
+    command: tuple[str, ...],
     at: int | None,
     new_id: str | None,
     changes: tuple[str, ...],
@@ -90,6 +106,10 @@ def fork(
     if outcome is not None or failure is not None:
         point, said["outcome"] = _outcome(outcome, failure, point)
     made = _made(trail, run_id, point, said)
+    if command:
+        here.output.talk(f"made {made}, which shares {run_id} up to step {trail.run(made).fork_seq}.")
+        trail.close()
+        launch(here, command, {"id": made})
     if here.output.as_json:
         here.output.data(fork={"run": made, "forked_from": run_id, "at": trail.run(made).fork_seq})
     else:

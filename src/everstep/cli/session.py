@@ -19,6 +19,7 @@ from everstep.cli import exits
 from everstep.cli.output import Output
 from everstep.errors import EverstepError, RunNotFoundError, UnreadableError
 from everstep.model import Run, Status
+from everstep.store.base import ANY
 from everstep.trail.opening import MEMORY
 from everstep.trail.owner import is_gone
 from everstep.trail.trail import Trail
@@ -41,8 +42,8 @@ class Session:
     """One command at work."""
 
     def __init__(self, options: dict[str, Any]) -> None:
-        self._named: str | None = options.get("trail")
-        self.url: str = self._named or os.environ.get(VARIABLE) or DEFAULT
+        self.named: str | None = options.get("trail")
+        self.url: str = self.named or os.environ.get(VARIABLE) or DEFAULT
         self.output = Output(as_json=bool(options.get("json")))
 
     @cached_property
@@ -66,7 +67,7 @@ class Session:
 
     def command(self, *words: object) -> str:
         """A command line of ours that works where this one was typed."""
-        trail = ["--trail", self._named] if self._named else []
+        trail = ["--trail", self.named] if self.named else []
         return shlex.join(["everstep", *map(str, words), *trail])
 
 
@@ -123,7 +124,9 @@ def run_ids(context: click.Context, _: click.Parameter, incomplete: str) -> Iter
     url = context.params.get("trail") or os.environ.get(VARIABLE) or DEFAULT
     try:
         with open_trail(url, read_only=True) as trail:
-            found = [run for run in trail.runs(limit=_IDS) if run.id.startswith(incomplete)]
+            # Those inside others, of which a map has many, are offered once the id of one that has some was typed.
+            asked = trail.runs(parent=ANY if "/" in incomplete else None, limit=_IDS)
+            found = [run for run in asked if run.id.startswith(incomplete)]
     except EverstepError:
         return []
     return [CompletionItem(run.id, help=f"{run.workflow} {run.status}".strip()) for run in found]

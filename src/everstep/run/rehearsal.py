@@ -7,6 +7,7 @@ what it gave. A step without any is where the world came in: it is never called.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -273,6 +274,13 @@ class Rehearsal(Execution):
         if is_state:
             was, value = _sorted(self._state(end.seq)), _sorted(value or {})
         self._compare(end, self.name, value, error, was)
+
+    def compare_state(self, end: Entry, values: Mapping[str, Any]) -> None:
+        """See whether the state has these values at the end. Raises DivergenceError."""
+        known = self._state(end.seq)
+        was, now = {name: known.get(name) for name in values}, view(self._gate(dict(values)))
+        if was != now:
+            self._differ(end, self.name, tuple(changes(was, now)))
 
     def _state(self, seq: int) -> dict[str, Any]:
         assert self.trail is not None  # noqa: S101 - there is no replay without one

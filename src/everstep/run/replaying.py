@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from everstep.errors import (
@@ -114,6 +115,13 @@ class Replay(Life):
             except DivergenceError:
                 pass  # it is among those that were found
         yield from ()
+
+    def compare_state(self, values: Mapping[str, Any]) -> None:
+        """See whether these values stand in the state at the end of the run, as they do in its record."""
+        run, last = self.run, self._entries[-1]
+        if run.divergence is None and not run.came_to_the_end and last.kind == _END:
+            with suppress(DivergenceError):  # it is among those that were found
+                run.compare_state(last, values)
 
     def result(self, error_handling: str) -> RunResult[Any]:
         """What the code gave, for a run that this one is a child of."""

@@ -1,0 +1,113 @@
+"""The command line of a program, taken apart: which Python runs it, with which options, and what it runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from everstep.errors import CaptureError
+
+VARIABLE = "EVERSTEP_CAPTURE"
+_PYTHON = re.compile(r"python(\d+(\.\d+)?)?(\.exe)?")
+_ALONE, _WITH_WORD = frozenset("bBdEhiIOPqsSuvVx?"), frozenset("WX")
+_DEAF = frozenset("EI")  # with these Python does not hear its environment, and so not the seed of its hashes
+_SHEBANG = 256  # bytes of a file that tell what runs it
+
+
+class Launch(NamedTuple):
+    """How a program is started."""
+
+    python: str
+    options: list[str]
+    target: list[str]  # a file, or -m and a module, or -c and code; then the program's own words
+
+    def start(self, entry: str, environment: Mapping[str, str]) -> None:
+        """Become that Python, running `entry`, which runs the target. Does not return."""
+        words = [self.python, *self.options, "-m", entry, *self.target]
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execve(self.python, words, dict(environment))  # noqa: S606 - this is what was asked for
+
+
+def parsed(words: Sequence[str]) -> Launch:
+    """What a command line says. Raises CaptureError if it is not that of a Python program."""
+    if not words:
+        raise CaptureError("there is no program to run; say it after two dashes: -- python agent.py")
+    first, rest = words[0], list(words[1:])
+    if _PYTHON.fullmatch(Path(first).name):
+        python = shutil.which(first)
+        if python is None:
+            raise CaptureError(f"there is no {first!r} to run the program with.")
+        return _checked(Launch(python, *_split(first, rest)))
+    if first.endswith(".py"):
+        return _checked(Launch(sys.executable, [], [first, *rest]))
+    found = shutil.which(first)
+    if found is None:
+        raise CaptureError(f"there is no program {first!r}.")
+    python = _behind(Path(found))
+    if python is None:
+        raise CaptureError(
+            f"{first!r} is no Python program; say how Python runs it: -- python FILE, or -- python -m MODULE."
+        )
+    return _checked(Launch(python, [], [found, *rest]))
+
+
+def _split(python: str, words: list[str]) -> tuple[list[str], list[str]]:
+    """Python's own options, and what it is to run."""
+    options: list[str] = []
+    while words:
+        word = words[0]
+        if word in {"-m", "-c"} or not word.startswith("-") or word == "-":
+            break
+        options.append(words.pop(0))
+        if not word.startswith("--") and _takes_word(python, word) and words:
+            options.append(words.pop(0))
+    if not words or words[0] == "-":
+        raise CaptureError("there is no program after Python's options: name a file, or -m MODULE, or -c CODE.")
+    return options, words
+
+
+def _takes_word(python: str, word: str) -> bool:
+    """Whether the next word belongs to options that stand in one. Raises CaptureError for those that do not go."""
+    letters = word[1:]
+    for at, letter in enumerate(letters):
+        if letter in {"m", "c"}:
+            raise CaptureError(f"write -{letter} apart from the other options: {python} -{letter} ...")
+        if letter in _DEAF:
+            raise CaptureError(f"with -{letter} Python ignores the seed of its hashes, which must be the same twice.")
+        if letter in _WITH_WORD:
+            return at == len(letters) - 1
+        if letter not in _ALONE:
+            raise CaptureError(f"{word!r} is no option of Python that is known here.")
+    return False
+
+
+def _behind(file: Path) -> str | None:
+    """The Python that a script names in its first line."""
+    with suppress(OSError, UnicodeDecodeError), file.open("rb") as opened:
+        line = opened.readline(_SHEBANG)
+        if line.startswith(b"#!"):
+            words = line[2:].decode().split()
+            if words and Path(words[0]).name == "env":
+                words = [word for word in words[1:] if not word.startswith("-")]
+            if words and _PYTHON.fullmatch(Path(words[0]).name):
+                return shutil.which(words[0])
+    return None
+
+
+def _checked(launch: Launch) -> Launch:
+    """The same. Raises CaptureError if that Python has no everstep."""
+    if Path(launch.python).absolute() != Path(sys.executable).absolute():
+        tried = subprocess.run([launch.python, "-c", "import everstep.capturing"], capture_output=True, check=False)  # noqa: S603 - the Python that was named
+        if tried.returncode:
+            raise CaptureError(
+                f"{launch.python} has no everstep; install it there: {launch.python} -m pip install everstep"
+            )
+    return launch

@@ -1,0 +1,91 @@
+"""The process of a captured program: it runs the program, then says what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from importlib import import_module
+from typing import Any
+
+from everstep.capturing.command import VARIABLE
+from everstep.capturing.running import run_program
+from everstep.capturing.session import Session
+from everstep.cli import exits
+from everstep.errors import DivergenceError, EverstepError, RunExistsError, RunNotFoundError
+from everstep.trail.trail import Trail
+from everstep.trail.trail import open as open_trail
+
+
+def main(words: list[str], said: dict[str, Any]) -> int:
+    """Run the program. Its own status, or that of what kept it from running as it should."""
+    try:
+        with open_trail(said["trail"]) as trail:
+            return _ran(trail, words, said)
+    except EverstepError as error:
+        return _failed(error, said)
+
+
+def _ran(trail: Trail, words: list[str], said: dict[str, Any]) -> int:
+    run_id = said.get("id")
+    if said.get("new") and run_id is not None:
+        _refuse_known(trail, run_id)
+    stdout = sys.stdout
+    if said.get("json"):
+        sys.stdout = sys.stderr  # what the program prints stays out of our data
+    how = {name: said[name] for name in ("mode", "unknown", "durability", "tags", "sealed") if said.get(name)}
+    try:
+        status, session = run_program(trail, words, run_id, typed=said["words"], **how)
+    finally:
+        sys.stdout = stdout
+    return _told_replay(session, said) if session.replays else _told(trail, session, said, status)
+
+
+def _refuse_known(trail: Trail, run_id: str) -> None:
+    """Raise RunExistsError if there is such a run: whoever records a program means a new one."""
+    try:
+        trail.run(run_id)
+    except RunNotFoundError:
+        return
+    raise RunExistsError(run_id)
+
+
+def _told(trail: Trail, session: Session, said: dict[str, Any], status: int) -> int:
+    run = trail.run(session.id)
+    if said.get("json"):
+        _output(said).data(record={"run": run.id, "status": str(run.status), "exit": status, "steps": run.head + 1})
+    elif not said.get("quiet"):
+        words = shlex.join(["everstep", "show", run.id, *(["--trail", said["named"]] if said.get("named") else [])])
+        print(f"everstep: {run.id} is {run.status}. Look at it: {words}", file=sys.stderr)  # noqa: T201 - talk
+    return status
+
+
+def _told_replay(session: Session, said: dict[str, Any]) -> int:
+    report = session.report
+    assert report is not None  # noqa: S101 - it was replayed
+    if said.get("json"):
+        _output(said).data(replay=report.to_dict())
+    else:
+        print(report, file=sys.stderr)  # noqa: T201 - talk
+    return exits.OK if report.identical else exits.DIFFERENT
+
+
+def _failed(error: EverstepError, said: dict[str, Any]) -> int:
+    text = exits.words_of(error)
+    if said.get("json"):
+        _output(said).data(error={"type": type(error).__name__, "message": text})
+    print(f"everstep: {text}", file=sys.stderr)  # noqa: T201 - talk
+    if isinstance(error, DivergenceError) and error.seq is not None:
+        at = str(max(error.seq - 1, 0))
+        words = shlex.join(["everstep", "fork", error.run_id, "--at", at, "--", *said["words"]])
+        print(f"next: {words}", file=sys.stderr)  # noqa: T201 - talk
+    return exits.code_of(error)
+
+
+def _output(said: dict[str, Any]) -> Any:
+    return import_module("everstep.cli.output").Output(as_json=bool(said.get("json")))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], json.loads(os.environ.pop(VARIABLE))))

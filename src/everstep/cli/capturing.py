@@ -1,0 +1,111 @@
+"""The commands on programs that know nothing of runs: record; and resume, replay and fork where a program is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from typing import Any
+
+import click
+
+from everstep.capturing.command import VARIABLE, parsed
+from everstep.capturing.session import CAPTURED
+from everstep.cli.session import Session, address, options, session
+from everstep.trail.trail import Trail
+
+_ENTRY = "everstep.cli.captured"
+_HASHES = "0"  # the seed of all hashes: sets and dicts of a program are in the same order whenever it runs
+_SETTINGS: dict[str, Any] = {"ignore_unknown_options": False, "allow_interspersed_args": False}
+
+command_argument = click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ...]")
+
+
+@click.command(context_settings=_SETTINGS)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- PROGRAM ...")
+@click.option("--id", "run_id", metavar="ID", help="The id of the run; else one is made.")
+@click.option("--tag", "tags", metavar="NAME=TEXT", multiple=True, help="Say something of the run, to find it by.")
+@click.option(
+    "--durability", type=click.Choice(["sync", "async", "exit"]), help="When a step counts as kept; else by the trail."
+)
+@click.option("--quiet", is_flag=True, help="Say nothing of our own.")
+@options
+def record(
+    command: tuple[str, ...], run_id: str | None, tags: tuple[str, ...], durability: str | None, *, quiet: bool
+) -> None:
+    """Run a Python program, and keep every call that it makes to the outside. It need not know."""
+    here = session()
+    if "://" not in here.url:
+        here.path.parent.mkdir(parents=True, exist_ok=True)
+    said = {"id": run_id, "tags": dict(map(_tag, tags)), "durability": durability, "new": True, "quiet": quiet}
+    launch(here, command, said)
+
+
+def launch(here: Session, command: tuple[str, ...], said: dict[str, Any]) -> None:
+    """Become the program, under capture. Does not return."""
+    program = parsed(command)
+    said = {"trail": here.url, "named": here.named, "json": here.output.as_json, "words": list(command), **said}
+    environment = dict(os.environ)
+    environment[VARIABLE] = json.dumps(said)
+    environment["PYTHONHASHSEED"] = _HASHES
+    program.start(_ENTRY, environment)
+
+
+def _tag(given: str) -> tuple[str, str]:
+    name, sign, text = given.partition("=")
+    if not sign or not name:
+        raise click.UsageError(f"{given!r} says nothing; write NAME=TEXT.")
+    return name, text
+
+
+unknown_option = click.option(
+    "--unknown",
+    type=click.Choice(["ask", "retry", "fail"]),
+    help="What becomes of a call whose answer a crash cut off.",
+)
+
+
+def resumed(here: Session, run: str, command: tuple[str, ...], unknown: str | None) -> None:
+    """Go on with the run of a program."""
+    trail = here.open()
+    run_id, _ = address(trail, run)
+    _check_captured(trail, run_id, command)
+    trail.close()
+    launch(here, command, {"id": run_id, "unknown": unknown})
+
+
+def replayed(here: Session, run: str, command: tuple[str, ...], mode: str | None, *, sealed: str | None) -> None:
+    """Go through the run of a program again."""
+    trail = here.open()
+    run_id, _ = address(trail, run)
+    _check_captured(trail, run_id, command)
+    if mode == "recorded":
+        raise click.UsageError("--mode recorded runs no program: leave out what stands after the dashes.")
+    trail.close()
+    launch(here, command, {"id": run_id, "mode": mode or "verify", "sealed": sealed})
+
+
+def _check_captured(trail: Trail, run_id: str, command: tuple[str, ...]) -> None:
+    """Say what is wrong if a run is not one of a program."""
+    if typed_before(trail, run_id) is None:
+        raise click.UsageError(
+            f"{run_id} is a run of workflow {trail.run(run_id).workflow!r}, not of a program: name its code with --app "
+            f"instead of {shlex.join(command)!r}."
+        )
+
+
+def typed_before(trail: Trail, run_id: str) -> list[str] | None:
+    """How the program of a run was called; None if it is not the run of a program."""
+    row = trail.run(run_id)
+    if row.oldest != 0 or row.head < 0:
+        return None
+    found = (trail.step(run_id, 0, view=True).metadata or {}).get(CAPTURED)
+    return None if found is None else [str(word) for word in found]
+
+
+def ask_for_program(here: Session, verb: str, trail: Trail, run_id: str) -> None:
+    """Refuse to do something with the run of a program that is not named: what a trail says is never executed."""
+    words = typed_before(trail, run_id)
+    if words is not None:
+        again = here.command(verb, run_id, "--", *(words or ["python", "PROGRAM"]))
+        raise click.UsageError(f"{run_id} is the run of a program; say which one: {again}")
