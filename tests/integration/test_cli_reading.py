@@ -166,7 +166,9 @@ class TestShow:
 
     def test_json_has_the_tree_as_a_list_with_depths(self, seen: Path) -> None:
         found = data("show", "done")["show"]
-        assert found.keys() == {"run", "lineage", "inputs", "usage", "error", "steps"}
+        assert found.keys() == {
+            "run", "lineage", "inputs", "usage", "error", "failed", "questions", "items", "steps",
+        }  # fmt: skip
         assert [(step["depth"], step["name"], step["status"], step["attempts"]) for step in found["steps"]] == [
             (0, "plan", "completed", 1),
             (1, "ask", "completed", 2),

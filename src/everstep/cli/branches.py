@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from everstep.cli.output import Cell, Output
 from everstep.cli.plain import sizes
-from everstep.cli.style import STYLES, prompt_of, result_of
-from everstep.cli.text import brief, count, duration, size
+from everstep.cli.questions import prompt_text
+from everstep.cli.style import STYLES, result_of
+from everstep.cli.text import count, duration, size
 from everstep.cli.tree import Fold, Line
 from everstep.codec.record import StepRecord
-from everstep.errors import ErasedError
 from everstep.model import Kind, Status
 from everstep.trail.outline import Node
 
@@ -74,7 +74,17 @@ def _word(node: Node, *, at_work: bool) -> str:
         return str(node.kind)
     if node.status in {Status.ACTIVE, Status.UNKNOWN} and at_work:
         return str(Status.ACTIVE)
-    return "interrupted" if node.status is Status.ACTIVE else str(node.status)
+    if node.status is Status.ACTIVE:
+        return "paused" if _waits(node) else "interrupted"
+    return str(node.status)
+
+
+def _waits(node: Node) -> bool:
+    """Whether something inside a step that is open waits for an answer."""
+    inside = [node]
+    for each in inside:
+        inside += [child for child in each.children if child.open]
+    return any(each.status is Status.PAUSED for each in inside)
 
 
 def _folded(fold: Fold) -> str:
@@ -110,12 +120,3 @@ def _outcome(node: Node) -> Cell:
         error = node.error
         return Cell(f"last: {error}" if error is not None else "", "red")
     return result_of(node.record, _WIDE)
-
-
-def prompt_text(row: StepRecord) -> str:
-    """What a pause asks, in one line."""
-    try:
-        asked = prompt_of(row)
-    except ErasedError:
-        return "(erased)"
-    return asked[:_WIDE] if isinstance(asked, str) else brief(asked, _WIDE)

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,11 +16,13 @@ from everstep.cli import exits
 from everstep.cli.app import AppError, load, module_of
 from everstep.cli.output import Cell
 from everstep.cli.session import NotThereError, Session, options, run_ids, session
+from everstep.codec.record import StepRecord
 from everstep.errors import RunNotFoundError
 from everstep.graph.graph import Graph
 from everstep.graph.picture import Picture, Visits, Wire, picture
 from everstep.model import END, Kind, Run, Status
-from everstep.run.log import RunLog
+from everstep.run.log import NodeRecord, RunLog
+from everstep.trail.inside import is_map, items_of
 from everstep.trail.outline import Node, outline
 from everstep.trail.trail import Trail
 
@@ -128,12 +130,31 @@ def _recorded(here: Session, graph: Graph, run_id: str) -> RunLog:
             f"run {run_id!r} is one of {run.workflow!r}, not of graph {graph.name!r}: draw it over the graph that it "
             "is a run of."
         )
-    log = _log(trail, run)
+    log = _log(trail, run) if not is_map(_start(trail, run)) else _log_of_items(here, trail, run)
     names = dict.fromkeys(step.node_name for step in log.steps if step.parent_span_id is None)
     strange = [name for name in names if name not in graph.shape.nodes]
     if strange:
         here.output.talk(f"not drawn, as the graph has no such node any more: {', '.join(map(repr, strange))}.")
     return log
+
+
+def _start(trail: Trail, run: Run) -> StepRecord | None:
+    return None if run.oldest or run.head < 0 else trail.step(run.id, 0, view=True)
+
+
+def _log_of_items(here: Session, trail: Trail, run: Run) -> RunLog:
+    """What all items of a map did, as if one run had. What went worst comes last: that is how a node stands."""
+    items = items_of(trail, run.id)[::-1]
+    here.output.talk(f"drawn over one another: what all {len(items):,} items of {run.id} did.")
+    logs = [(item.id, _log(trail, item)) for item in items]
+    steps = tuple(_known_as(item, step) for item, log in logs for step in log.steps)
+    return RunLog(run.workflow, run.id, sum(log.total_duration_ms for _, log in logs), steps)
+
+
+def _known_as(item: str, step: NodeRecord) -> NodeRecord:
+    """A step of an item, told apart from those of the others."""
+    above = step.parent_span_id
+    return replace(step, span_id=f"{item}:{step.span_id}", parent_span_id=None if above is None else f"{item}:{above}")
 
 
 def _log(trail: Trail, run: Run) -> RunLog:

@@ -14,9 +14,13 @@ from everstep.cli.style import result_of, status_cell, tags_text
 from everstep.cli.text import ago, brief, duration, stamp
 from everstep.codec.record import StepRecord
 from everstep.model import FINISHED, Checkpoint, CheckpointKind, Run, Status
-from everstep.trail.trail import Trail
+from everstep.store.base import ALL, RunQuery
+from everstep.trail.trail import Runs, Trail
 
 _OF_RUNS = FINISHED | {Status.ACTIVE, Status.PAUSED}
+_INTERRUPTED = "interrupted"  # active, and at work nowhere: no status that is stored
+_STATUSES = [*(str(word) for word in Status if word in _OF_RUNS), _INTERRUPTED]
+_PAGE = 200  # runs that are looked at together
 WIDE = 200  # characters that a value may take in a list
 
 
@@ -38,7 +42,7 @@ tag_option = click.option(
 
 
 @click.command()
-@click.option("--status", type=click.Choice([str(word) for word in Status if word in _OF_RUNS]), help="Only such.")
+@click.option("--status", type=click.Choice(_STATUSES), help="Only such.")
 @click.option("--workflow", metavar="NAME", help="Only of this workflow.")
 @tag_option
 @click.option(
@@ -48,6 +52,10 @@ tag_option = click.option(
     metavar="TIME",
     help="Begun then or later: 2026-11-15, or 2026-11-15T14:36:02, in UTC.",
 )
+@click.option(
+    "--parent", metavar="RUN", shell_complete=run_ids, help="Those inside this run: children, items of a map."
+)
+@click.option("--all", "everything", is_flag=True, help="Those inside others too.")
 @paged(50)
 @options
 def runs(
@@ -55,34 +63,82 @@ def runs(
     workflow: str | None,
     tags: dict[str, str],
     since: datetime | None,
+    parent: str | None,
     limit: int,
     cursor: str | None,
+    *,
+    everything: bool,
 ) -> None:
-    """List runs, newest first."""
+    """List runs, newest first: those at the top, with how many are inside each."""
     here = session()
     trail = here.open()
     position(cursor)
-    found = trail.runs(status=status, workflow=workflow, tags=tags, since=since, limit=limit, cursor=cursor)
-    rows = [(run, is_interrupted(trail, run)) for run in found]
+    if parent is not None and everything:
+        raise click.UsageError("--parent asks for the runs inside one, --all for every one; give one of the two.")
+    wanted: dict[str, Any] = {"workflow": workflow, "tags": tags, "since": since}
+    if not everything:
+        wanted["parent"] = None if parent is None else trail.run(parent).id
+    found = _runs(trail, status, wanted, limit, cursor)
+    rows = [(run, is_interrupted(trail, run), _inside(trail, run)) for run in found]
     if here.output.as_json:
-        listed = [plain.run(run, interrupted=interrupted) for run, interrupted in rows]
+        listed = [{**plain.run(run, interrupted=lost), "children": inside} for run, lost, inside in rows]
         here.output.data(runs=listed, cursor=found.cursor)
         return
-    columns = ["run", "workflow", "status", "started", "took", "entries", "errors", "tags"]
+    with_children = any(inside for _, _, inside in rows)
+    counted = ["children"] if with_children else []
+    columns = ["run", "workflow", "status", "started", "took", *counted, "entries", "errors", "tags"]
     here.output.table(
-        [Column(title, right=title in {"entries", "errors", "took"}) for title in columns],
-        [_run_row(here, run, interrupted=interrupted) for run, interrupted in rows],
+        [Column(title, right=title in {"entries", "errors", "took", "children"}) for title in columns],
+        [_run_row(here, run, inside if with_children else None, interrupted=lost) for run, lost, inside in rows],
     )
-    _ending(here, "run", len(rows), found.cursor)
+    words = _words(status=status, workflow=workflow, tag=tags, since=since, parent=parent)
+    if not rows and words and parent is None and not everything:
+        here.output.talk(f"no run there. Runs inside others: {here.command('runs', *words, '--all')}")
+    else:
+        _ending(here, "run", len(rows), found.cursor, *words, *(["--all"] if everything else []))
 
 
-def _run_row(here: Session, run: Run, *, interrupted: bool) -> list[Cell | str]:
+def _runs(trail: Trail, status: str | None, wanted: dict[str, Any], limit: int, cursor: str | None) -> Runs:
+    """A page of runs. Whether one is interrupted is seen only by looking at it."""
+    if status != _INTERRUPTED:
+        return trail.runs(status=status, limit=limit, cursor=cursor, **wanted)
+    found = Runs()
+    while True:
+        page = trail.runs(status=Status.ACTIVE, limit=_PAGE, cursor=cursor, **wanted)
+        for run in page:
+            if is_interrupted(trail, run):
+                if len(found) == limit:
+                    found.cursor = str(trail.store.run(found[-1].id).key)
+                    return found
+                found.append(run)
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+def _inside(trail: Trail, run: Run) -> int:
+    return len(trail.store.runs(RunQuery(parent=run.id, limit=ALL)))
+
+
+def _words(**given: Any) -> list[str]:
+    """What was asked for, as it is typed again."""
+    words = list[str]()
+    for name, value in given.items():
+        if isinstance(value, dict):
+            words += [word for tag, text in value.items() for word in (f"--{name}", f"{tag}={text}")]
+        elif value is not None:
+            words += [f"--{name}", f"{value:%Y-%m-%dT%H:%M:%S%z}" if isinstance(value, datetime) else str(value)]
+    return words
+
+
+def _run_row(here: Session, run: Run, inside: int | None, *, interrupted: bool) -> list[Cell | str]:
     return [
         Cell(run.id, "bold"),
         run.workflow or "-",
         status_cell("interrupted" if interrupted else str(run.status)),
         ago(run.created_at) if here.output.person else stamp(run.created_at),
         duration(run.duration_ms),
+        *([] if inside is None else [str(inside) if inside else "-"]),
         str(run.step_count),
         Cell(str(run.error_count), "red" if run.error_count else ""),
         Cell(tags_text(run.tags), "dim"),
@@ -182,7 +238,8 @@ def checkpoints(run: str | None, kind: str | None, tags: dict[str, str], limit: 
             for point in page
         ],
     )  # fmt: skip
-    _ending(here, "checkpoint", len(page), following, *([run] if run is not None else []))
+    words = [*([run] if run is not None else []), *_words(kind=kind, tag=tags)]
+    _ending(here, "checkpoint", len(page), following, *words)
 
 
 def _checkpoints(trail: Trail, run: str | None, kind: str | None, tags: dict[str, str], limit: int) -> list[Checkpoint]:

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import click
 
 from everstep.cli import plain
-from everstep.cli.app import configured
-from everstep.cli.branches import prompt_text, row
+from everstep.cli.advising import advise
+from everstep.cli.branches import row
 from everstep.cli.flowing import sizes_taken
+from everstep.cli.items import Items
 from everstep.cli.lineage import show_family
 from everstep.cli.one_step import show_step
 from everstep.cli.output import Cell, Column
+from everstep.cli.questions import Questions
 from everstep.cli.session import Session, address, is_interrupted, options, run_ids, session
 from everstep.cli.style import STYLES, status_cell, tags_text
 from everstep.cli.text import ago, brief, count, duration, stamp
 from everstep.cli.tree import Line, lines
-from everstep.codec.record import StepRecord
 from everstep.errors import DamagedError, ErasedError
-from everstep.model import Kind, Run, Status
-from everstep.trail.answers import unknown_prompt
+from everstep.model import FINISHED, Kind, Run, Status
+from everstep.trail.inside import Failed, failed_so_far, is_map
 from everstep.trail.outline import Node, Outline, error_of, outline
 from everstep.trail.trail import Trail
 
 _WIDE = 200  # characters that a result may take
+_FIRST = 10  # failures that are shown
 
 
 @click.command()
@@ -48,33 +50,45 @@ def show(run: str, *, everything: bool, family: bool) -> None:
     if seq is not None:
         show_step(here, trail, trail.step(run_id, seq, view=True), everything=everything)
         return
-    found = trail.run(run_id)
-    tree = outline(trail.steps(run_id, view=True))
-    interrupted = is_interrupted(trail, found)
-    at_work = found.status is Status.ACTIVE and not interrupted
-    took = sizes_taken(trail, found, tree)
+    _show_run(here, trail, trail.run(run_id), everything=everything)
+
+
+def _show_run(here: Session, trail: Trail, run: Run, *, everything: bool) -> None:
+    tree = outline(trail.steps(run.id, view=True))
+    interrupted = is_interrupted(trail, run)
+    at_work = run.status is Status.ACTIVE and not interrupted
+    asked = Questions(trail, run, tree, at_work=at_work)
+    failed = [] if run.status in FINISHED else failed_so_far(trail, run, tree)
+    items = Items(trail, run, tree.start) if tree.start is not None and is_map(tree.start) else None
+    took = sizes_taken(trail, run, tree)
     if here.output.as_json:
         here.output.data(
             show={
-                "run": plain.run(found, interrupted=interrupted),
-                "lineage": [one.id for one in trail.lineage(run_id)],
+                "run": plain.run(run, interrupted=interrupted),
+                "lineage": [one.id for one in trail.lineage(run.id)],
                 "inputs": _inputs(tree),
-                "usage": _usage(trail, run_id),
+                "usage": _usage(trail, run.id),
                 "error": plain.error(error_of(tree.end) if tree.end is not None else None),
+                "failed": [_failed(each) for each in failed],
+                "questions": asked.data(),
+                "items": None if items is None else items.data(),
                 "steps": [_node(depth, node, took.get(node)) for depth, node in tree.walk()],
             }
         )
         return
-    waits = [] if at_work else _waits(tree)
-    here.output.fields([*_head(here, trail, found, tree, interrupted=interrupted), *waits])
-    if tree.steps:
+    head = _head(here, trail, run, tree, items, interrupted=interrupted)
+    here.output.fields([*head, *_failures(failed if items is None else []), *asked.fields()])
+    if items is not None and items.runs:
+        here.output.line()
+        items.show(here, everything=everything)
+    elif tree.steps:
         here.output.line()
         rows = [
             row(here.output, line, took.get(line.node) if isinstance(line, Line) else None, at_work=at_work)
             for line in lines(tree, everything=everything)
         ]
         here.output.table(*_columns(rows))
-    _advise(here, found, tree, interrupted=interrupted)
+    advise(here, run, tree, asked, failed, items, at_work=at_work)
 
 
 def _columns(rows: list[list[Cell | str]]) -> tuple[list[Column], list[list[Cell | str]]]:
@@ -107,7 +121,7 @@ def _node(depth: int, found: Node, took: dict[str, int] | None = None) -> dict[s
 
 
 def _head(
-    here: Session, trail: Trail, run: Run, tree: Outline, *, interrupted: bool
+    here: Session, trail: Trail, run: Run, tree: Outline, items: Items | None, *, interrupted: bool
 ) -> Iterator[tuple[str, Cell | str]]:
     yield "run", Cell(run.id, "bold")
     if run.workflow:
@@ -117,7 +131,7 @@ def _head(
     yield "started", f"{started} ({ago(run.created_at)})" if here.output.person else started
     if run.duration_ms is not None:
         yield "took", duration(run.duration_ms)
-    yield "steps", _counts(run, tree)
+    yield ("steps", _counts(run, tree)) if items is None else ("items", items.summary())
     yield from _models(trail, run)
     yield from _origin(trail, run)
     if run.tags:
@@ -128,7 +142,7 @@ def _head(
 
 
 def _values(tree: Outline) -> Iterator[tuple[str, Cell | str]]:
-    """What went in, what came out, what it waits for."""
+    """What went in, and what came out."""
     with suppress(ErasedError):
         if tree.start is not None and tree.start.inputs is not None:
             yield "inputs", brief(tree.start.inputs, _WIDE)
@@ -139,23 +153,16 @@ def _values(tree: Outline) -> Iterator[tuple[str, Cell | str]]:
         yield "error", Cell(str(error), "red")
 
 
-def _waits(tree: Outline) -> Iterator[tuple[str, Cell | str]]:
-    for _, node in tree.walk():
-        if node.status is Status.PAUSED:
-            yield "waits for", Cell(_question(node.begun), STYLES["paused"])
-        elif node.status is Status.UNKNOWN:
-            yield "waits for", Cell(unknown_prompt(node.name), STYLES["unknown"])
+def _failures(failed: list[Failed]) -> Iterator[tuple[str, Cell | str]]:
+    """What has failed of a run that has not ended: it will when what it waits for was answered."""
+    for each in failed[:_FIRST]:
+        yield "failed", Cell(f"{each.name}: {each.error or 'erased'} ({each.run_id}@{each.seq})", "red")
+    if len(failed) > _FIRST:
+        yield "", f"... and {len(failed) - _FIRST:,} more"
 
 
-def _question(row: StepRecord) -> str:
-    """What a pause asks, and what may be answered."""
-    try:
-        pause = row.pause if isinstance(row.pause, dict) else {}
-    except ErasedError:
-        return "(erased)"
-    options = f" ({', '.join(brief(option, _WIDE) for option in pause['options'])})" if pause.get("options") else ""
-    until = f" until {pause['deadline']}" if pause.get("deadline") else ""
-    return f"{prompt_text(row)}{options}{until}"
+def _failed(found: Failed) -> dict[str, Any]:
+    return {"run": found.run_id, "seq": found.seq, "name": found.name, "error": plain.error(found.error)}
 
 
 def _standing(trail: Trail, run: Run, *, interrupted: bool) -> Cell:
@@ -223,33 +230,3 @@ def _origin(trail: Trail, run: Run) -> Iterator[tuple[str, str]]:
     forks = family[family.index(run.id) + 1 :]
     if forks:
         yield "forks", ", ".join(forks[:5]) + (f" and {len(forks) - 5:,} more" if len(forks) > 5 else "")
-
-
-def _advise(here: Session, run: Run, tree: Outline, *, interrupted: bool) -> None:
-    """Say which command is worth typing next."""
-    nexts = [here.command(*words) for words in _nexts(run, tree, interrupted=interrupted)]
-    if nexts:
-        here.output.talk("\n" * here.output.person + "\n".join(f"next: {line}" for line in nexts))
-
-
-def _nexts(run: Run, tree: Outline, *, interrupted: bool) -> Iterator[Sequence[object]]:
-    if run.status is Status.PAUSED:
-        open_questions = [node for _, node in tree.walk() if node.status in {Status.PAUSED, Status.UNKNOWN}]
-        several = len(open_questions) > 1
-        for node in open_questions if several else [None]:
-            yield ["answer", run.id, "VALUE", *(["--pause", node.seq] if node is not None else [])]
-        return
-    if run.status is Status.FAILED:
-        failed = [node for _, node in tree.walk() if node.status is Status.FAILED and not node.superseded]
-        yield from (["show", f"{run.id}@{node.seq}"] for node in failed[-1:])
-    if run.status is Status.ACTIVE and not interrupted:
-        yield ["cancel", run.id]
-    elif run.status is not Status.COMPLETED and _is_of_a_workflow(tree):
-        yield ["resume", run.id, *([] if configured() else ["--app", "MODULE"])]
-    elif run.status is not Status.FAILED:
-        yield ["state", run.id]
-
-
-def _is_of_a_workflow(tree: Outline) -> bool:
-    """Whether a runner began it, which notes the code; what was recorded by hand goes on by hand."""
-    return tree.start is not None and "code" in tree.start.metadata

@@ -44,13 +44,19 @@ def waiting(trail: Trail, run: RunRow) -> list[StepRecord]:
     ]
 
 
-def who_waits(trail: Trail, run: RunRow) -> RunRow:
-    """The run itself, or the one below it that has the only open question. Raises NotWaitingError if there are more."""
+def questions(trail: Trail, run: RunRow) -> list[tuple[RunRow, StepRecord]]:
+    """The open questions of a run and of those below it, each with the run that asks."""
     asked, runs = list[tuple[RunRow, StepRecord]](), [run]
     for each in runs:
         if STATUSES[each.status] not in FINISHED or STATUSES[each.status] is Status.FAILED:
             asked += [(each, step) for step in waiting(trail, each)]
-            runs += trail.store.runs(RunQuery(parent=each.id, limit=_CHILDREN))
+            runs += reversed(trail.store.runs(RunQuery(parent=each.id, limit=_CHILDREN)))  # the oldest first
+    return asked
+
+
+def who_waits(trail: Trail, run: RunRow) -> RunRow:
+    """The run itself, or the one below it that has the only open question. Raises NotWaitingError if there are more."""
+    asked = questions(trail, run)
     holders = {each.id: each for each, _ in asked}
     if len(holders) > 1:
         places = "; ".join(f"{each.id!r}, pause={step.seq}" for each, step in asked[:_NAMED])

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import TYPE_CHECKING
 
 from everstep.codec.shown import brief
-from everstep.model import Kind, Status, StepError
+from everstep.model import FINISHED, Kind, Run, Status, StepError
+from everstep.trail.answers import questions
+from everstep.trail.inside import Failed, failed_so_far, item, items_of
 from everstep.trail.why import flows, shapes, sources, texts
 from everstep.trail.why.calls import Call, others
 from everstep.trail.why.clues import Clues, clues_of
 from everstep.trail.why.oddities import FEW, Group, Oddity, Sample
-from everstep.trail.why.report import Confidence, Failure, Link, Point, Repeated, Slow, Suspect, Why
+from everstep.trail.why.report import Confidence, FailedItem, Failure, Link, Point, Repeated, Slow, Suspect, Why
 from everstep.trail.why.tracing import Trace
 from everstep.trail.why.values import key_of
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from everstep.trail.trail import Trail
 
 _SUSPECTS = 5
+_ITEMS, _TRIED, _ASKED = 10, 3, 10  # failed items that are told, those that are worth a look, questions
+_WRONG = frozenset({Status.FAILED, Status.PARTIAL})
 _RUNS, _ROWS = 3, 2_000  # other runs that are looked at, and how long they may be
 _HIGH, _LIKELY, _WEAK = 0.75, 0.5, 0.2
 _ODD, _REACHES, _EXPLAINS = 0.3, 0.35, 0.35  # what each part is worth
@@ -45,12 +49,14 @@ def explain(trail: Trail, run_id: str) -> Why:
     run = trace.story.run
     failure = _failure(trace)
     suspects = _judged(trail, trace)
+    failed = list(_failed(trail, trace))
     return Why(
         run_id=run.id, workflow=run.workflow, status=run.status, failure=failure,
         chain=tuple(_chain(trace, suspects[:1])), suspects=tuple(suspect for _, suspect in suspects),
         last_good=_last_good(trace, suspects[0][0] if suspects else None) if failure is not None else None,
         repeated=tuple(_repeated(trace)), slow=tuple(_slow(trace)),
-        next=tuple(_next(trace, failure, suspects)),
+        next=tuple(_next(trail, trace, failure, suspects, failed)),
+        items=tuple(_told(trail, trace, each) for each in failed[:_ITEMS]), failed=len(failed), is_map=trace.is_map,
     )  # fmt: skip
 
 
@@ -78,6 +84,28 @@ def _where(error: StepError | None) -> str | None:
         code = lines[number + 1].strip() if number + 1 < len(lines) else ""
         return f"{frame['file']}:{frame['line']} in {frame['function']}: {code}"
     return None
+
+
+def _failed(trail: Trail, trace: Trace) -> Iterator[Run | Failed]:
+    """The items of a map that failed; of a graph that has not ended, what has failed so far."""
+    story = trace.story
+    if trace.is_map:
+        yield from (run for run in items_of(trail, story.run.id) if run.status in _WRONG)
+    elif story.run.status not in FINISHED:
+        yield from failed_so_far(trail, story.run, story.tree)
+
+
+def _told(trail: Trail, trace: Trace, failed: Run | Failed) -> FailedItem:
+    if isinstance(failed, Failed):
+        return FailedItem(failed.run_id, failed.name, _said(failed.error), failed.seq)
+    start = trace.story.tree.start
+    assert start is not None  # noqa: S101 - it says that this is a map
+    found = item(trail, start, failed)
+    return FailedItem(failed.id, found.label, _said(found.error), failed.head)
+
+
+def _said(error: StepError | None) -> str | None:
+    return None if error is None else brief_text(" ".join(str(error).split()))
 
 
 # What is odd.
@@ -313,8 +341,16 @@ def _slow(trace: Trace) -> Iterator[Slow]:
     yield from sorted(found, key=lambda each: -each.duration_ms)[:3]
 
 
-def _next(trace: Trace, failure: Failure | None, suspects: list[tuple[Call, Suspect]]) -> Iterator[str]:
+def _next(
+    trail: Trail,
+    trace: Trace,
+    failure: Failure | None,
+    suspects: list[tuple[Call, Suspect]],
+    failed: list[Run | Failed],
+) -> Iterator[str]:
     run = trace.story.run
+    for each in failed[:_TRIED]:
+        yield _command("show", f"{each.run_id}@{each.seq}") if isinstance(each, Failed) else _command("why", each.id)
     if suspects:
         yield _command("show", suspects[0][1].id)
         child = suspects[0][0].node.record.child_run_id
@@ -327,10 +363,22 @@ def _next(trace: Trace, failure: Failure | None, suspects: list[tuple[Call, Susp
         yield _command("state", good.id)
         yield _command("diff", good.id, suspects[0][1].id)
     if run.status is Status.PAUSED:
-        yield _command("answer", run.id, "VALUE")
+        yield from _answers(trail, run)
+    elif trace.is_map:
+        yield from (_command("resume", each.id) for each in failed[:1] if isinstance(each, Run))
     elif run.status is not Status.COMPLETED and trace.story.is_of_a_workflow:
         if good is not None and good.run_id == run.id:
             yield _command("fork", run.id, "--at", good.seq)
+        yield _command("resume", run.id)
+
+
+def _answers(trail: Trail, run: Run) -> Iterator[str]:
+    """How each open question is answered, those of the runs inside too."""
+    asked = [row for _, row in questions(trail, trail.store.run(run.id))]
+    several = Counter(row.run_id for row in asked)
+    for row in asked[:_ASKED]:
+        yield _command("answer", row.run_id, "VALUE", *(["--pause", row.seq] if several[row.run_id] > 1 else []))
+    if not asked and run.workflow:
         yield _command("resume", run.id)
 
 

@@ -94,6 +94,16 @@ class Slow:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedItem:
+    """An item of a map that failed; or what has failed so far of a run that has not ended."""
+
+    run_id: str
+    label: str  # what an item was given, or the step that failed
+    error: str | None
+    seq: int  # of the row that says so
+
+
+@dataclass(frozen=True, slots=True)
 class Why:
     """Why a run stands as it does, as far as its record tells. Printed, it is a page for people."""
 
@@ -107,6 +117,9 @@ class Why:
     repeated: tuple[Repeated, ...]
     slow: tuple[Slow, ...]
     next: tuple[str, ...]  # commands to try
+    items: tuple[FailedItem, ...] = ()  # of a map, the first that failed; else what has failed beside a question
+    failed: int = 0  # how many there are of these
+    is_map: bool = False
 
     def summary(self) -> str:
         """One line: how it ended, and the likeliest reason."""
@@ -143,6 +156,7 @@ class Why:
         yield from _wrapped(f"{self.run_id} {self._ended()}", 0)
         if self.failure is not None and self.failure.where is not None:
             yield from _wrapped(self.failure.where, 2)
+        yield from self._items()
         if self.chain:
             yield from ("", "how it got there, backwards")
             for link in self.chain:
@@ -155,8 +169,19 @@ class Why:
         if self.next and commands:
             yield from ("", "next", *(f"  {safe(line)}" for line in self.next))
 
+    def _items(self) -> Iterator[str]:
+        if not self.items:
+            return
+        yield from ("", f"{self.failed:,} of its items failed" if self.is_map else "failed so far")
+        for each in self.items:
+            yield from _row("" if self.is_map else each.seq, each.label, f"{each.error or 'erased'} ({each.run_id})")
+        if self.failed > len(self.items):
+            yield f"{'':{_INDENT}}  ... and {self.failed - len(self.items):,} more"
+
     def _suspects(self) -> Iterator[str]:
         if not self.suspects:
+            if self.items:
+                return  # each of them is to be asked about
             if self.failure is not None and self.failure.error is not None:
                 yield from ("", *_wrapped(_NOTHING, 0))
             elif self.status is Status.COMPLETED:

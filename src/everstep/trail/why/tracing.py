@@ -15,6 +15,7 @@ from everstep.codec.record import StepRecord
 from everstep.errors import EverstepError, RunNotFoundError
 from everstep.journal.track import CHAIN
 from everstep.model import Status, StepError
+from everstep.trail.inside import is_map, items_of
 from everstep.trail.outline import Node, error_of
 from everstep.trail.why.calls import Call, Story, read
 from everstep.trail.why.values import profile
@@ -66,17 +67,28 @@ class Trace:
             if story.tree.end is not None:
                 self.ends.append(story.tree.end)
             self.path += [call for node in path if (call := story.call(node)) is not None]
-            child = path[-1].record.child_run_id if path else None
+            child = path[-1].record.child_run_id if path else self._failed_item(trail, story)
             if child is None:
                 return
             try:
                 story = read(trail, child)
             except RunNotFoundError:
                 return  # it was dropped
-            place = self.path[-1].place if self.path[-1] in self.calls else len(self.calls)
+            place = self.path[-1].place if self.path and self.path[-1] in self.calls else len(self.calls)
             self.calls[place:place] = story.calls
             self._by_node |= story.by_node
             self._stories[story.run.id] = story
+
+    def _failed_item(self, trail: Trail, story: Story) -> str | None:
+        """Of a map, the first item that failed: it is where the error of the map came from."""
+        if not is_map(story.tree.start) or story.tree.end is None:
+            return None
+        return next((run.id for run in items_of(trail, story.run.id) if run.status is Status.FAILED), None)
+
+    @property
+    def is_map(self) -> bool:
+        """Whether the run that was asked about is one over many items."""
+        return is_map(self.story.tree.start)
 
     def _whole_inputs(self, trail: Trail) -> None:
         """A node of a graph is on record with the names of what it took; what failed is worth reading the values."""
