@@ -87,7 +87,8 @@ def plugin() -> list[str]:
 
 def pytest_in(place: pytest.Pytester, *words: str) -> pytest.RunResult:
     """Run pytest there as somebody does who has installed Everstep."""
-    return place.runpytest_subprocess(*plugin(), "-p", "no:cacheprovider", "--strict-markers", *words)
+    quick = ["-p", "no:cacheprovider", "-p", "no:langsmith_plugin"]  # which takes a second to load
+    return place.runpytest_subprocess(*plugin(), *quick, "--strict-markers", *words)
 
 
 def change(place: pytest.Pytester, old: str, new: str) -> None:
