@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
@@ -76,7 +76,7 @@ def _look_over(tree: Outline) -> tuple[dict[Node, int], set[Node]]:
     return sizes, restless
 
 
-def _siblings(nodes: list[Node], depth: int, sizes: dict[Node, int], restless: set[Node]) -> list[Line | Fold]:
+def _siblings(nodes: Sequence[Node], depth: int, sizes: dict[Node, int], restless: set[Node]) -> list[Line | Fold]:
     """The lines of steps beside one another."""
     found: list[Line | Fold] = []
     stretches = [(rest, list(group)) for rest, group in groupby(nodes, key=restless.__contains__)]

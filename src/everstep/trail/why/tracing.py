@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -230,7 +231,7 @@ def _words(inputs: Any) -> set[str]:
 def _came_through(story: Story) -> list[Node]:
     """The failed steps that ended a run, outermost first; where it has not ended, the steps that are open."""
     end = story.tree.end
-    level = story.tree.steps
+    level: Sequence[Node] = story.tree.steps
     if end is None:
         return _deepest([node for node in level if not node.superseded], _OPEN)
     seqs, reason, path = _chain(end), error_of(end), list[Node]()
@@ -245,7 +246,7 @@ def _came_through(story: Story) -> list[Node]:
         level, seqs, reason = named[0].children, _chain(named[0].record), named[0].error
 
 
-def _deepest(level: list[Node], statuses: frozenset[Status]) -> list[Node]:
+def _deepest(level: Sequence[Node], statuses: frozenset[Status]) -> list[Node]:
     path: list[Node] = []
     while True:
         found = [node for node in level if node.status in statuses and not node.superseded]
