@@ -208,7 +208,7 @@ def wait(waiter: Any) -> None:
 
 
 @contextmanager
-def _inside(exchange: Exchange) -> Iterator[None]:
+def inside(exchange: Exchange) -> Iterator[None]:
     """Round what the call does itself, never round the code that made it."""
     lane = exchange.inner
     assert lane is not None  # noqa: S101 - it has begun
@@ -229,52 +229,52 @@ class Chunks(Iterator[Any]):
     """The chunks of an answer that is read by waiting."""
 
     def __init__(self, exchange: Exchange, source: Any) -> None:
-        self._exchange, self._source = exchange, source
+        self.exchange, self._source = exchange, source
 
     def __next__(self) -> Any:
-        exchange = self._exchange
+        exchange = self.exchange
         if exchange.over:
             raise StopIteration
         try:
-            with _inside(exchange):
+            with inside(exchange):
                 chunk = next(self._source, _END)
         except BaseException as error:  # an exit is noted too
-            _settle(exchange, exchange.end(error), error)
+            settle(exchange, exchange.end(error), error)
             raise
         if chunk is _END:
-            _settle(exchange, exchange.end())
+            settle(exchange, exchange.end())
             raise StopIteration
         exchange.keep(chunk)
         return chunk
 
     def close(self) -> None:
         """Read no further. Said also of an answer that was read to its end."""
-        exchange = self._exchange
+        exchange = self.exchange
         try:
-            with _inside(exchange):
+            with inside(exchange):
                 self._source.close()
         finally:
             if not exchange.over:
-                _settle(exchange, exchange.end(early=True))
+                settle(exchange, exchange.end(early=True))
 
 
 class RecordedChunks(Iterator[Any]):
     """The chunks of an answer that is on record."""
 
     def __init__(self, exchange: Exchange, chunks: list[Any]) -> None:
-        self._exchange, self._chunks = exchange, iter(chunks)
+        self.exchange, self._chunks = exchange, iter(chunks)
 
     def __next__(self) -> Any:
         chunk = next(self._chunks, _END)
         if chunk is not _END:
             return chunk
-        if not self._exchange.over:
-            self._exchange.served()
+        if not self.exchange.over:
+            self.exchange.served()
         raise StopIteration
 
     def close(self) -> None:
         """Read no further."""
-        self._exchange.left()
+        self.exchange.left()
 
 
 def call(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Any]]) -> tuple[Any, Chunks | RecordedChunks]:
@@ -289,16 +289,16 @@ def call(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Any]]) -> tuple[
     wait(exchange.begin())
     exchange.session.open_calls.add(exchange)
     try:
-        with _inside(exchange):
+        with inside(exchange):
             head, source = live()
     except BaseException as error:  # an exit is noted too
-        _settle(exchange, exchange.end(error), error)
+        settle(exchange, exchange.end(error), error)
         raise
     exchange.answered(head)
     return head, Chunks(exchange, source)
 
 
-def _settle(exchange: Exchange, waiter: Any, error: BaseException | None = None) -> None:
+def settle(exchange: Exchange, waiter: Any, error: BaseException | None = None) -> None:
     if waiter is not None:
         wait(waiter)
         exchange.told(error)
@@ -312,49 +312,49 @@ class AwaitedChunks(AsyncIterator[Any]):
     """The chunks of an answer that is awaited."""
 
     def __init__(self, exchange: Exchange, source: Any) -> None:
-        self._exchange, self._source = exchange, source
+        self.exchange, self._source = exchange, source
 
     async def __anext__(self) -> Any:
-        exchange = self._exchange
+        exchange = self.exchange
         if exchange.over:
             raise StopAsyncIteration
         try:
-            with _inside(exchange):
+            with inside(exchange):
                 chunk = await anext(self._source, _END)
         except BaseException as error:  # a cancellation, and an exit, are noted too
-            await _settle_awaited(exchange, exchange.end(error), error)
+            await settle_awaited(exchange, exchange.end(error), error)
             raise
         if chunk is _END:
-            await _settle_awaited(exchange, exchange.end())
+            await settle_awaited(exchange, exchange.end())
             raise StopAsyncIteration
         try:
             await exchange.take_turn()
         except BaseException as error:
-            await _settle_awaited(exchange, exchange.end(error), error)
+            await settle_awaited(exchange, exchange.end(error), error)
             raise
         exchange.keep(chunk)
         return chunk
 
     async def aclose(self) -> None:
         """Read no further. Said also of an answer that was read to its end."""
-        exchange = self._exchange
+        exchange = self.exchange
         try:
-            with _inside(exchange):
+            with inside(exchange):
                 await self._source.aclose()
         finally:
             if not exchange.over:
-                await _settle_awaited(exchange, exchange.end(early=True))
+                await settle_awaited(exchange, exchange.end(early=True))
 
 
 class AwaitedRecordedChunks(AsyncIterator[Any]):
     """The chunks of an awaited answer that is on record."""
 
     def __init__(self, exchange: Exchange, chunks: list[Any]) -> None:
-        self._exchange, self._chunks = exchange, iter(chunks)
+        self.exchange, self._chunks = exchange, iter(chunks)
         self._part = 0
 
     async def __anext__(self) -> Any:
-        exchange = self._exchange
+        exchange = self.exchange
         chunk = next(self._chunks, _END)
         if chunk is not _END:
             self._part += 1
@@ -369,7 +369,7 @@ class AwaitedRecordedChunks(AsyncIterator[Any]):
 
     async def aclose(self) -> None:
         """Read no further."""
-        exchange = self._exchange
+        exchange = self.exchange
         if exchange.outcome is not None and not exchange.over:
             await exchange.run.turnstile.deliver(exchange.outcome.seq)
         exchange.left()
@@ -398,19 +398,19 @@ async def call_awaited(
     exchange.session.open_calls.add(exchange)
     source = None
     try:
-        with _inside(exchange):
+        with inside(exchange):
             head, source = await live()
         exchange.answered(head)
         await exchange.take_turn()
     except BaseException as error:  # a cancellation, and an exit, are noted too
-        await _settle_awaited(exchange, exchange.end(error), error)
+        await settle_awaited(exchange, exchange.end(error), error)
         if source is not None:
             await source.aclose()
         raise
     return head, AwaitedChunks(exchange, source)
 
 
-async def _settle_awaited(exchange: Exchange, waiter: Any, error: BaseException | None = None) -> None:
+async def settle_awaited(exchange: Exchange, waiter: Any, error: BaseException | None = None) -> None:
     if isinstance(error, asyncio.CancelledError):
         return
     if waiter is not None:
