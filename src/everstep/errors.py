@@ -694,6 +694,17 @@ class ProgramError(CaptureError):
         super().__init__(f"the program exited with status {status}.")
 
 
+class SealedError(CaptureError):
+    """A replay reached out to something that is not on record."""
+
+    def __init__(self, what: str, where: str) -> None:
+        self.what, self.where = what, where
+        super().__init__(
+            f"{where} would {what}, which is not on record: a replay is sealed off from the outside. Record the program "
+            "again, or, if it does no harm, replay it with less of a seal."
+        )
+
+
 class EscapedStepWarning(UserWarning):
     """A step was called outside the run that is live in this process, so it was not recorded."""
 

@@ -11,7 +11,7 @@ from everstep.capturing.exchange import Halted
 from everstep.capturing.output import kept_output
 from everstep.capturing.program import Target, status_of
 from everstep.capturing.session import Session, capture
-from everstep.errors import DivergenceError, ProgramError
+from everstep.errors import DivergenceError, ProgramError, SealedError
 from everstep.trail.trail import Trail
 
 
@@ -25,7 +25,9 @@ def run_program(trail: Trail, words: Sequence[str], run_id: str | None, **how: A
     try:
         with (
             kept_output() as (out, err),
-            capture(trail, run_id, name=target.name, command=list(words), code=target.code(), **how) as session,
+            capture(
+                trail, run_id, name=target.name, command=list(words), code=target.code(), whole_process=True, **how
+            ) as session,
         ):
             status = _run(target)
             sys.stdout.flush()
@@ -35,7 +37,7 @@ def run_program(trail: Trail, words: Sequence[str], run_id: str | None, **how: A
     except ProgramError as failed:
         assert session is not None  # noqa: S101 - it ran
         return failed.status, session
-    except DivergenceError:
+    except (DivergenceError, SealedError):
         if session is None or not session.replays:
             raise
         return 1, session

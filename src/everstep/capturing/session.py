@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from everstep.capturing import loops, seams
 from everstep.capturing.exchange import Exchange, Halted, end_open_calls
-from everstep.errors import RunFinishedError, UnknownOutcomeError
+from everstep.capturing.seal import Seal, leave_network, sealed
+from everstep.errors import RunFinishedError, SealedError, UnknownOutcomeError
 from everstep.model import Durability
 from everstep.run.asked import Ask
 from everstep.run.flow import Suspended
@@ -20,11 +21,12 @@ from everstep.run.steps import Unknown
 from everstep.run.through import AS_CHILD, terminable
 from everstep.run.workflows import Workflow
 from everstep.store.base import LEASE_SECONDS
-from everstep.trail.replayed import ReplayReport
+from everstep.trail.replayed import Divergence, ReplayReport
 from everstep.trail.trail import Trail
 from everstep.trail.twin import AsyncTrail
 
 Mode = Literal["record", "verify", "lenient"]
+Sealing = Literal["off", "calls", "files", "hard"]
 CAPTURED = "captured"  # in what is said of a run: that it is one of a program, and how that was called
 
 
@@ -56,6 +58,7 @@ class Session:
         self.open_calls: set[Exchange] = set()
         self.value: Any = None  # what the program gave
         self.report: ReplayReport | None = None
+        self._seal: Seal | None = None
         self.compared: dict[str, Any] = {}  # what the state has at the end
         self.run.captured = self
 
@@ -73,6 +76,26 @@ class Session:
         """What is set in the state when the run ends, however it does; and what of it a replay compares."""
         self.run.corrections = {"set": values}
         self.compared = {name: values[name] for name in compared}
+
+    @contextmanager
+    def sealed(self, seal: Sealing, allow: Sequence[str], *, whole_process: bool) -> Iterator[None]:
+        """While this lasts a replay reaches nobody; in a whole process no thread does, else none of its lanes."""
+        if not self.replays or seal == "off":
+            yield
+            return
+        if seal == "hard":
+            leave_network()
+        with sealed(Seal(None if seal == "calls" else allow), None if whole_process else self._is_here) as self._seal:
+            yield
+
+    def _is_here(self) -> bool:
+        lane = here()
+        return lane is not None and lane.run is self.run
+
+    def refused(self) -> Iterator[Divergence]:
+        """What the program tried to do and a replay does not let happen."""
+        for hit in [] if self._seal is None else self._seal.hits:
+            yield Divergence(self.id, "not on record", hit.what, None, f"{hit.where} would {hit.what}.", ())
 
     def passed(self, ask: Ask) -> None:
         """A call has its outcome."""
@@ -106,11 +129,16 @@ def capture(
     unknown: Unknown = "ask",
     tags: Mapping[str, str] | None = None,
     durability: Durability | None = None,
+    seal: Sealing = "calls",
+    allow: Sequence[str] = (),
+    whole_process: bool = False,
 ) -> Iterator[Session]:
     """Make the calls of what follows the steps of a run, or have them answered by one.
 
     With the id of a run that was interrupted or failed its calls are answered from the record as far as that goes,
-    then live. With mode="verify" nothing is live, and what differs raises DivergenceError.
+    then live. With mode="verify" nothing is live, and what differs raises DivergenceError. `seal` says what a replay
+    refuses that is not on record: calls to the outside, or also files written elsewhere than in temporary folders and
+    those that `allow` names.
     """
     trail = trail.trail if isinstance(trail, AsyncTrail) else trail
     seams.install()
@@ -120,7 +148,7 @@ def capture(
     began, error = time.perf_counter(), None
     token = CURRENT.set(life.run.root)
     try:
-        with loops.known(life.run), terminable(life.run):
+        with loops.known(life.run), terminable(life.run), session.sealed(seal, allow, whole_process=whole_process):
             yield session
     except Halted as halted:
         error = halted.__cause__ or Suspended()
@@ -164,6 +192,7 @@ def _end(session: Session, error: BaseException | None, took: float, mode: Mode)
             if callable(waiter):
                 waiter()
         if isinstance(life, Replay):
+            life.run.found += session.refused()
             life.compare_state(session.compared)
             assert life.trail is not None  # noqa: S101 - there is no replay without one
             session.report = life.report(life.trail.run(session.id), mode, took)
@@ -171,6 +200,8 @@ def _end(session: Session, error: BaseException | None, took: float, mode: Mode)
         life.close()
     if run.divergence is not None:
         raise run.divergence
+    for refused in session.refused():
+        raise SealedError(refused.step, refused.message.partition(" would ")[0])
     if isinstance(error, Suspended) and run.waiting:
         run_id, seq = run.waiting[0]
         raise UnknownOutcomeError(run_id, session.run.name, seq)

@@ -34,7 +34,7 @@ def _ran(trail: Trail, words: list[str], said: dict[str, Any]) -> int:
     stdout = sys.stdout
     if said.get("json"):
         sys.stdout = sys.stderr  # what the program prints stays out of our data
-    how = {name: said[name] for name in ("mode", "unknown", "durability", "tags", "sealed") if said.get(name)}
+    how = {name: said[name] for name in ("mode", "unknown", "durability", "tags", "seal", "allow") if said.get(name)}
     try:
         status, session = run_program(trail, words, run_id, typed=said["words"], **how)
     finally:

@@ -74,7 +74,9 @@ def resumed(here: Session, run: str, command: tuple[str, ...], unknown: str | No
     launch(here, command, {"id": run_id, "unknown": unknown})
 
 
-def replayed(here: Session, run: str, command: tuple[str, ...], mode: str | None, *, sealed: str | None) -> None:
+def replayed(
+    here: Session, run: str, command: tuple[str, ...], mode: str | None, seal: str | None, allow: tuple[str, ...]
+) -> None:
     """Go through the run of a program again."""
     trail = here.open()
     run_id, _ = address(trail, run)
@@ -82,7 +84,7 @@ def replayed(here: Session, run: str, command: tuple[str, ...], mode: str | None
     if mode == "recorded":
         raise click.UsageError("--mode recorded runs no program: leave out what stands after the dashes.")
     trail.close()
-    launch(here, command, {"id": run_id, "mode": mode or "verify", "sealed": sealed})
+    launch(here, command, {"id": run_id, "mode": mode or "verify", "seal": seal, "allow": list(allow)})
 
 
 def _check_captured(trail: Trail, run_id: str, command: tuple[str, ...]) -> None:

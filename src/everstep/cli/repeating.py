@@ -16,7 +16,7 @@ from everstep.trail.forking import Forking
 from everstep.trail.replayed import ReplayReport
 from everstep.trail.trail import Trail
 
-_SEALED = "Of a program: refuse whatever is not on record; hard: in a network of its own, too."
+_SEALED = "Of a program: what is refused if it is not on record; hard: in a network of its own, too. Else calls."
 
 
 @click.command()
@@ -29,10 +29,18 @@ _SEALED = "Of a program: refuse whatever is not on record; hard: in a network of
     help="From the record alone; by the code, up to the first difference; by the code, all differences.",
 )
 @click.option("--rerun", metavar="NAME", multiple=True, help="Call this leaf too, and compare what it gives.")
-@click.option("--sealed", "--seal", is_flag=False, flag_value="soft", type=click.Choice(["soft", "hard"]), help=_SEALED)
+@click.option("--sealed", "seal", flag_value="files", help="Of a program: refuse to write files, too.")
+@click.option("--seal", type=click.Choice(["off", "calls", "files", "hard"]), help=_SEALED)
+@click.option("--allow", metavar="FOLDER", multiple=True, help="Where a sealed program may write.")
 @options
 def replay(
-    run: str, command: tuple[str, ...], app: str | None, mode: str | None, rerun: tuple[str, ...], sealed: str | None
+    run: str,
+    command: tuple[str, ...],
+    app: str | None,
+    mode: str | None,
+    rerun: tuple[str, ...],
+    seal: str | None,
+    allow: tuple[str, ...],
 ) -> int:
     """Go through a run again: leaves from the record, the code between them as it is today. Nothing is written.
 
@@ -40,7 +48,7 @@ def replay(
     """
     here = session()
     if command:
-        replayed(here, run, command, mode, sealed=sealed)
+        replayed(here, run, command, mode, seal, allow)
     trail = here.open()
     if mode not in {"recorded", None}:
         ask_for_program(here, "replay", trail, run)

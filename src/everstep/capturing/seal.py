@@ -1,0 +1,160 @@
+"""The seal of a replay: whatever reaches out and is not on record is refused, at the line that does it.
+
+An audit hook sees what Python itself does: sockets, names looked up, processes, databases, files opened for writing.
+It does not see what native code does on its own (grpc, pycurl, a Rust client, ctypes): it finds mistakes, and keeps
+nobody in who wants out. `hard` adds a network without any other machine, which holds for native code as well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from everstep.errors import CaptureError, SealedError
+
+_NETWORK = {
+    "socket.connect": 1, "socket.sendto": 1, "socket.sendmsg": 1, "socket.getaddrinfo": 0, "socket.gethostbyname": 0,
+    "socket.gethostbyaddr": 0, "socket.getnameinfo": 0,
+}  # fmt: skip
+_PROCESSES = {
+    "subprocess.Popen": 1, "os.system": 0, "os.exec": 0, "os.posix_spawn": 0, "os.spawn": 1, "os.fork": None,
+    "os.forkpty": None, "pty.spawn": 0,
+}  # fmt: skip
+_DATABASES = {"sqlite3.connect": 0}
+_OUTSIDE = {**_NETWORK, **_PROCESSES, **_DATABASES}  # which argument says where to
+_CHANGES = {
+    "os.remove": 0, "os.rename": 1, "os.rmdir": 0, "os.mkdir": 0, "os.link": 1, "os.symlink": 1, "os.truncate": 0,
+    "os.chmod": 0, "os.chown": 0, "os.utime": 0, "shutil.rmtree": 0, "shutil.move": 1, "shutil.copyfile": 1,
+}  # fmt: skip
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_DEVICES = frozenset({"/dev/null", "/dev/tty", "/dev/stdout", "/dev/stderr"})
+_NEW_NET, _NEW_USER = 0x40000000, 0x10000000
+_OURS = str(Path(__file__).parents[1])
+_LIBRARY = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+class Hit(NamedTuple):
+    """Something that was refused."""
+
+    what: str
+    where: str  # the line of the program's code
+
+
+class Seal:
+    """What a replay may not do, and what it tried."""
+
+    def __init__(self, allowed: Iterable[str] | None) -> None:
+        self.hits: list[Hit] = []
+        self._files = allowed is not None
+        self._allowed = tuple(os.path.realpath(each) for each in (*(allowed or ()), tempfile.gettempdir()))
+
+    def look(self, event: str, args: tuple[Any, ...]) -> None:
+        """Raise SealedError if an effect is refused."""
+        if event == "open":
+            if self._files and _is_write(args) and not self._is_allowed(args[0]):
+                self._refuse(f"write {_shown(args[0])}")
+        elif event in _OUTSIDE:
+            at = _OUTSIDE[event]
+            target = None if at is None or at >= len(args) else args[at]
+            if event == "sqlite3.connect" and target in {":memory:", ""}:
+                return
+            self._refuse(f"{event.replace('socket.', '').replace('subprocess.', '')} {_shown(target)}".rstrip())
+        elif self._files and event in _CHANGES and not self._is_allowed(args[_CHANGES[event]]):
+            self._refuse(f"{event.partition('.')[2]} {_shown(args[_CHANGES[event]])}")
+
+    def _is_allowed(self, path: Any) -> bool:
+        if isinstance(path, int):
+            return True  # whoever opened it was asked
+        try:
+            name = os.fsdecode(path)
+        except TypeError:
+            return False
+        if name in _DEVICES or name.startswith("/dev/fd/") or "__pycache__" in name:
+            return True
+        real = os.path.realpath(name)
+        return any(real == folder or real.startswith(folder + os.sep) for folder in self._allowed)
+
+    def _refuse(self, what: str) -> None:
+        hit = Hit(what, _line())
+        self.hits.append(hit)
+        raise SealedError(what, hit.where)
+
+
+def _is_write(args: tuple[Any, ...]) -> bool:
+    mode, flags = args[1] if len(args) > 1 else None, args[2] if len(args) > 2 else 0
+    if isinstance(mode, str):
+        return any(letter in mode for letter in "wax+")
+    return isinstance(flags, int) and bool(flags & _WRITES)  # os.open has no mode
+
+
+def _shown(target: Any) -> str:
+    if isinstance(target, tuple):
+        return ":".join(map(str, target[:2]))
+    if isinstance(target, list):
+        return " ".join(map(str, target))[:120]
+    return "" if target is None else os.fsdecode(target)[:120] if isinstance(target, bytes) else str(target)[:120]
+
+
+def _line() -> str:
+    """The line of the program that led here: not Python's own, not a library's."""
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - who does it is to be seen nowhere else
+    first = None
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(("<frozen", _OURS)):
+            place = f"{file}:{frame.f_lineno}"
+            first = first or place
+            if "site-packages" not in file and not file.startswith(_LIBRARY):
+                return place
+        frame = frame.f_back
+    return first or "code that Python does not show"
+
+
+# One hook for the process, because it cannot be taken out again.
+_sealed: Seal | None = None
+_is_ours: Callable[[], bool] | None = None
+_hooked = False
+
+
+def _hook(event: str, args: tuple[Any, ...]) -> None:
+    seal = _sealed
+    if seal is not None and (event == "open" or event in _OUTSIDE or event in _CHANGES) and _applies():
+        seal.look(event, args)
+
+
+def _applies() -> bool:
+    return _is_ours is None or _is_ours()
+
+
+@contextmanager
+def sealed(seal: Seal, applies: Callable[[], bool] | None = None) -> Iterator[Seal]:
+    """Refuse effects while this lasts; with `applies`, where that says so."""
+    global _hooked, _sealed, _is_ours  # noqa: PLW0603 - one hook for the process
+    if not _hooked:
+        sys.addaudithook(_hook)
+        _hooked = True
+    before = _sealed, _is_ours
+    _sealed, _is_ours = seal, applies
+    try:
+        yield seal
+    finally:
+        _sealed, _is_ours = before
+
+
+def leave_network() -> None:
+    """Put this process into a network of its own, where there is nobody. Raises CaptureError where that cannot be."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    unshare = getattr(libc, "unshare", None)
+    if sys.platform != "linux" or unshare is None:
+        raise CaptureError("a network of its own is to be had on Linux only; use --sealed.")
+    if unshare(_NEW_NET) != 0 and unshare(_NEW_USER | _NEW_NET) != 0:
+        reason = os.strerror(ctypes.get_errno())
+        raise CaptureError(f"this process cannot be given a network of its own ({reason}); use --sealed.")
