@@ -262,10 +262,10 @@ class RecordedChunks(Iterator[Any]):
     """The chunks of an answer that is on record."""
 
     def __init__(self, exchange: Exchange, chunks: list[Any]) -> None:
-        self.exchange, self._chunks = exchange, iter(chunks)
+        self.exchange, self.rest = exchange, iter(chunks)
 
     def __next__(self) -> Any:
-        chunk = next(self._chunks, _END)
+        chunk = next(self.rest, _END)
         if chunk is not _END:
             return chunk
         if not self.exchange.over:
@@ -299,6 +299,7 @@ def call(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Any]]) -> tuple[
 
 
 def settle(exchange: Exchange, waiter: Any, error: BaseException | None = None) -> None:
+    """Wait until an outcome is durable, and tell of it."""
     if waiter is not None:
         wait(waiter)
         exchange.told(error)
@@ -350,12 +351,12 @@ class AwaitedRecordedChunks(AsyncIterator[Any]):
     """The chunks of an awaited answer that is on record."""
 
     def __init__(self, exchange: Exchange, chunks: list[Any]) -> None:
-        self.exchange, self._chunks = exchange, iter(chunks)
+        self.exchange, self.rest = exchange, iter(chunks)
         self._part = 0
 
     async def __anext__(self) -> Any:
         exchange = self.exchange
-        chunk = next(self._chunks, _END)
+        chunk = next(self.rest, _END)
         if chunk is not _END:
             self._part += 1
             await exchange.turn(self._part)
@@ -411,6 +412,7 @@ async def call_awaited(
 
 
 async def settle_awaited(exchange: Exchange, waiter: Any, error: BaseException | None = None) -> None:
+    """`settle`, for what is awaited."""
     if isinstance(error, asyncio.CancelledError):
         return
     if waiter is not None:

@@ -1,0 +1,380 @@
+"""Conversations as steps: what either side said, and how much had been said before each answer.
+
+A whole conversation is one step, from its opening to its end: whether an answer can be had without what was said
+before it, only the other side knows. So one that was cut off in the middle is no step that could be resumed; if it goes
+again at all, then from its opening. Served from the record, an answer is given out as soon as the program has said as
+much as it had said then, and what the program says is compared with what it said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
+
+from everstep.capturing import exchange as driver
+from everstep.capturing.calls import Call
+from everstep.capturing.exchange import Exchange, Halted, inside
+from everstep.codec.values import encode, view
+from everstep.errors import DivergenceError
+from everstep.run.lanes import Lane
+from everstep.run.rehearsal import Rehearsal
+from everstep.trail.compare import Change, changes
+
+T = TypeVar("T")
+_PATIENCE = 60.0  # seconds until an answer counts as asked for too early: another thread may be about to say something
+_TOO_FEW = 1.0  # seconds until something counts as left unsaid: the same
+_CLOSE = "close"  # the channel of what the end gave
+CLOSED: Any = object()  # heard when the conversation is over
+
+
+class Opening:
+    """How a conversation began, and what the program has said in it."""
+
+    def __init__(self, opened: Any, said: list[dict[str, Any]] | None = None) -> None:
+        self.opened = opened
+        self.said = [] if said is None else said
+
+
+class _Form:
+    """How conversations are stored."""
+
+    def pack(
+        self, head: Opening, chunks: Sequence[dict[str, Any]], offsets: Sequence[float], clean: Callable[[str], str]
+    ) -> dict[str, Any]:
+        """The stored form of a conversation. Secrets are taken out of it by whoever stores it."""
+        del clean
+        heard = [{**chunk, "at": round(at, 2)} for chunk, at in zip(chunks, offsets, strict=True)]
+        return {"opened": head.opened, "said": head.said, "heard": heard}
+
+    def unpack(self, stored: Mapping[str, Any]) -> tuple[Opening, list[dict[str, Any]]]:
+        """The opening and what was heard."""
+        return Opening(stored["opened"], list(stored["said"])), list(stored["heard"])
+
+    def used(self, request: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:
+        """Nobody tells what a conversation used."""
+        del request, stored
+        return None
+
+
+FORM = _Form()
+Connection = TypeVar("Connection")
+
+
+class _Talk(Generic[Connection]):
+    """A conversation: what the two ways to wait share."""
+
+    def __init__(self, exchange: Exchange, opening: Opening, connection: Connection | None, heard: list[Any]) -> None:
+        self.exchange = exchange
+        self.opened = opening.opened
+        self.connection = connection  # None where it is served from the record
+        self._said = opening.said
+        self._count = 0  # of what the program has said
+        self._thread = threading.get_ident()
+        self._heard: dict[str, deque[tuple[int, dict[str, Any]]]] = defaultdict(deque)
+        for part, entry in enumerate(heard, 1):
+            self._heard[entry.get("channel", "")].append((part, entry))
+
+    @property
+    def served(self) -> bool:
+        """Whether it is answered from the record."""
+        return self.connection is None
+
+    # Live.
+
+    def _saying(self, item: Any) -> dict[str, Any]:
+        """Note what is about to be said: before it is, so that no answer to it can come first."""
+        entry = {"item": item}
+        self._said.append(entry)
+        self._count += 1
+        return entry
+
+    def _entry(self, channel: str, **about: Any) -> dict[str, Any]:
+        return {"after": self._count, **({"channel": channel} if channel else {}), **about}
+
+    # On record.
+
+    def _repeated(self, item: Any) -> None:
+        """Compare what the program says. Raises what was raised then, and Halted."""
+        at = self._count
+        if at >= len(self._said):
+            raise self._diverged("inserted", "what it said last", "more to be said", ())
+        entry = self._said[at]
+        gate = None if self.exchange.run.trail is None else self.exchange.run.trail.gate
+        now = item if gate is None else view(gate.gate(item))
+        if encode(now) != encode(entry["item"]):
+            name = f"message {at + 1}"
+            halted = self._diverged("changed argument", name, name, tuple(_sides(entry["item"], now, name)))
+            if halted is not None:
+                raise halted
+        if "error" in entry:
+            raise self.exchange.call.revive(*entry["error"])
+
+    def _given(self, entry: Mapping[str, Any]) -> Any:
+        if "error" in entry:
+            raise self.exchange.call.revive(*entry["error"])
+        return entry["item"]
+
+    def _alone(self) -> bool:
+        """Whether nobody else could say or close anything while this code waits."""
+        return threading.get_ident() == self._thread and self.exchange.run.turnstile.lanes <= 1
+
+    def _diverged(self, cause: str, recorded: str, requested: str, sides: tuple[Change, ...]) -> Any:
+        """What to raise, as the code and the record part in this conversation. None if that is only to be noted."""
+        run, ask = self.exchange.run, self.exchange.ask
+        name, was = self.exchange.call.name, run.divergence
+        error = DivergenceError(
+            cause, lane=ask.lane.path, position=ask.position, seq=ask.recorded.seq if ask.recorded else None,
+            recorded=f"{name}, {recorded}", requested=f"{name}, {requested}",
+        )  # fmt: skip
+        if sides:
+            error.detail = f" Changed: {'; '.join(str(side)[2:] for side in sides[:3])}."
+        noted = run.diverged(error)
+        if isinstance(run, Rehearsal):
+            if was is None:
+                run.found[-1] = replace(run.found[-1], changes=sides)
+            if run.lenient and cause == "changed argument":
+                run.divergence, run.stopping = was, None
+                return None
+        halted = Halted(3)
+        halted.__cause__ = noted
+        return halted
+
+
+def _sides(was: Any, now: Any, name: str) -> list[Change]:
+    """What differs between two messages, by field where they are JSON."""
+    try:
+        return changes({name: json.loads(was)}, {name: json.loads(now)}) or changes({name: was}, {name: now})
+    except (TypeError, ValueError):
+        return changes({name: was}, {name: now})
+
+
+# Waiting.
+
+
+class Talk(_Talk[Connection]):
+    """A conversation whose program waits for answers. Its threads may speak and listen at the same time."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._moved = threading.Condition()
+
+    def say(self, item: Any, live: Callable[[], T]) -> T | None:
+        """Say something, as plain data; `live` does so. What `live` gives, or None where it is on record."""
+        with self._moved:
+            if self.served:
+                try:
+                    self._repeated(item)
+                finally:
+                    self._count += 1
+                    self._moved.notify_all()
+                return None
+            entry = self._saying(item)
+        try:
+            with inside(self.exchange):
+                return live()
+        except Exception as error:
+            entry["error"] = [type(error).__name__, str(error)]
+            raise
+
+    def hear(self, live: Callable[[], Any], channel: str = "") -> Any:
+        """What the other side says next, as plain data; CLOSED if nothing, as the record has it."""
+        if self.served:
+            return self._served(channel)
+        try:
+            with inside(self.exchange):
+                item = live()
+        except Exception as error:
+            self._keep(channel, error=[type(error).__name__, str(error)])
+            raise
+        except BaseException as error:  # an exit is noted too
+            driver.settle(self.exchange, self.exchange.end(error), error)
+            raise
+        self._keep(channel, item=item)
+        return item
+
+    def _keep(self, channel: str, **about: Any) -> None:
+        with self._moved:
+            self.exchange.keep(self._entry(channel, **about))
+
+    def _served(self, channel: str) -> Any:
+        with self._moved:
+            heard = self._heard[channel]
+            if not heard:
+                self._wait(lambda: self.exchange.over)
+                return CLOSED
+            _, entry = heard.popleft()
+            self._wait(lambda: self._count >= entry["after"] or self.exchange.over)
+        return self._given(entry)
+
+    def _wait(self, until: Callable[[], bool]) -> None:
+        if not until() and (self._alone() or not self._moved.wait_for(until, _PATIENCE)):
+            raise self._diverged("inserted", "what it heard then", "to hear more", ())
+
+    def close(self, live: Callable[[], Any]) -> Any:
+        """End the conversation; `live` does so. What that gives, as plain data. The outcome is on record then."""
+        exchange = self.exchange
+        if exchange.over:
+            return None if self.served else live()
+        if not self.served:
+            try:
+                return self.hear(live, _CLOSE)
+            finally:
+                driver.settle(exchange, exchange.end())
+        with self._moved:
+            if not self._moved.wait_for(lambda: self._count >= len(self._said), 0 if self._alone() else _TOO_FEW):
+                raise self._diverged("removed", f"message {self._count + 1}", "its end", ())
+            exchange.left()
+            self._moved.notify_all()
+            return self._given(self._heard[_CLOSE].popleft()[1]) if self._heard[_CLOSE] else None
+
+
+def open(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Connection]]) -> Talk[Connection]:  # noqa: A001 - of a module that is named when it is used
+    """Begin a conversation. `live` does so, and gives what there is to know of it, and the connection."""
+    connections: list[Connection] = []
+
+    def begun() -> tuple[Opening, None]:
+        opened, connection = live()
+        connections.append(connection)
+        return Opening(opened), None
+
+    opening, chunks = driver.call(lane, asked, begun)
+    if connections:
+        return Talk(chunks.exchange, opening, connections[0], [])
+    assert isinstance(chunks, driver.RecordedChunks)  # noqa: S101 - it was not made
+    return Talk(chunks.exchange, opening, None, list(chunks.rest))
+
+
+# Awaiting.
+
+
+class AwaitedTalk(_Talk[Connection]):
+    """A conversation whose program awaits answers."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._waiting: list[asyncio.Future[None]] = []
+        self._kept_back: dict[str, deque[Any]] = defaultdict(deque)  # arrived, and not given out
+
+    async def say(self, item: Any, live: Callable[[], Awaitable[T]]) -> T | None:
+        """Say something, as plain data; `live` does so. What `live` gives, or None where it is on record."""
+        if self.served:
+            try:
+                self._repeated(item)
+            finally:
+                self._count += 1
+                self._move()
+            return None
+        entry = self._saying(item)
+        try:
+            with inside(self.exchange):
+                return await live()
+        except Exception as error:
+            entry["error"] = [type(error).__name__, str(error)]
+            raise
+
+    async def hear(self, live: Callable[[], Awaitable[Any]], channel: str = "") -> Any:
+        """What the other side says next, as plain data; CLOSED if nothing, as the record has it."""
+        if self.served:
+            return await self._served(channel)
+        exchange, kept = self.exchange, self._kept_back[channel]
+        entry: dict[str, Any] = {}
+        failed: Exception | None = None
+        try:
+            if kept:
+                entry = kept.popleft()
+            else:
+                try:
+                    with inside(exchange):
+                        entry = {"item": await live()}
+                except Exception as error:  # noqa: BLE001 - recorded, then raised
+                    entry, failed = {"error": [type(error).__name__, str(error)]}, error
+            await exchange.take_turn()
+        except asyncio.CancelledError:
+            if "item" in entry:
+                kept.appendleft(entry)  # the next one who asks gets it
+            exchange.turns.append(0)
+            exchange.keep(self._entry(channel, cancelled=True))
+            raise
+        except BaseException as error:  # an exit is noted too
+            await driver.settle_awaited(exchange, exchange.end(error), error)
+            raise
+        exchange.keep(self._entry(channel, **entry))
+        if failed is not None:
+            raise failed
+        return entry["item"]
+
+    async def _served(self, channel: str) -> Any:
+        heard = self._heard[channel]
+        if not heard:
+            await self._wait(lambda: self.exchange.over)
+            return CLOSED
+        part, entry = heard.popleft()
+        if "cancelled" in entry:
+            await asyncio.get_running_loop().create_future()  # until it is cancelled again
+        await self._wait(lambda: self._count >= entry["after"] or self.exchange.over)
+        await self.exchange.turn(part)
+        return self._given(entry)
+
+    async def _wait(self, until: Callable[[], bool]) -> None:
+        loop = asyncio.get_running_loop()
+        last = loop.time() + _PATIENCE
+        while not until():
+            if self._alone() or not await self._next_move(last - loop.time()):
+                raise self._diverged("inserted", "what it heard then", "to hear more", ())
+
+    async def _next_move(self, within: float) -> bool:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        done, _ = await asyncio.wait([waiter], timeout=max(within, 0))
+        return bool(done)
+
+    def _move(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def close(self, live: Callable[[], Awaitable[Any]]) -> Any:
+        """End the conversation; `live` does so. What that gives, as plain data. The outcome is on record then."""
+        exchange = self.exchange
+        if exchange.over:
+            return None if self.served else await live()
+        if not self.served:
+            try:
+                return await self.hear(live, _CLOSE)
+            finally:
+                await driver.settle_awaited(exchange, exchange.end())
+        last = asyncio.get_running_loop().time() + (0 if self._alone() else _TOO_FEW)
+        while self._count < len(self._said):
+            if not await self._next_move(last - asyncio.get_running_loop().time()):
+                raise self._diverged("removed", f"message {self._count + 1}", "its end", ())
+        try:
+            return await self._served(_CLOSE) if self._heard[_CLOSE] else None
+        finally:
+            if exchange.outcome is not None:
+                await exchange.run.turnstile.deliver(exchange.outcome.seq)
+            exchange.left()
+            self._move()
+
+
+async def open_awaited(
+    lane: Lane, asked: Call, live: Callable[[], Awaitable[tuple[Any, Connection]]]
+) -> AwaitedTalk[Connection]:
+    """`open`, for what is awaited."""
+    connections: list[Connection] = []
+
+    async def begun() -> tuple[Opening, None]:
+        opened, connection = await live()
+        connections.append(connection)
+        return Opening(opened), None
+
+    opening, chunks = await driver.call_awaited(lane, asked, begun)
+    if connections:
+        return AwaitedTalk(chunks.exchange, opening, connections[0], [])
+    assert isinstance(chunks, driver.AwaitedRecordedChunks)  # noqa: S101 - it was not made
+    return AwaitedTalk(chunks.exchange, opening, None, list(chunks.rest))
