@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from everstep.capturing import threads
 from everstep.capturing.calls import Call
 from everstep.codec import record
 from everstep.errors import DivergenceError, EverstepError, RunStoppedError, UnknownOutcomeError
@@ -45,6 +46,7 @@ class Exchange:
         self._began = 0.0
         self.turns: list[float] = []  # where its parts stand among what was awaited; 0 where that is all one
         self.inner: Lane | None = None
+        self.ticket: threads.Ticket | None = None  # of an outcome that waits until the code may have it
         inputs = None
         if self.run.trail is not None:
             inputs = Inputs(self.run.trail.gate, call.name, call.request)
@@ -73,6 +75,7 @@ class Exchange:
         turns = [] if self.ask.recorded is None else self.ask.recorded.turns
         if part < len(turns) and turns[part]:
             await self.run.turnstile.deliver(turns[part])
+            await self.session.gate.pass_recorded_awaited(turns[part])
 
     def recorded(self) -> tuple[Any, list[Any]]:
         """Head and chunks on record; a head of None if the call failed before there was one."""
@@ -92,6 +95,7 @@ class Exchange:
         """All chunks on record were given: what follows them. Raises what the call failed with."""
         self.over = True
         entry = self.outcome
+        threads.outcome_due(self)
         _, error = restored(self.run, self.ask)
         if error is None:
             return
@@ -105,6 +109,7 @@ class Exchange:
         if not self.over and self.run.stopping is None:
             self.over = True
             if self.outcome is not None:
+                threads.outcome_due(self)
                 restored(self.run, self.ask)
 
     def unknown(self) -> None:
@@ -156,7 +161,10 @@ class Exchange:
             return
         with self.run.lock:
             turn = self.run.turnstile.mark(self.run.pen.scribe.claim.seq)
-        await self.run.turnstile.deliver(None)
+            ticket = self.session.gate.queue(turn, self.loop)
+        with self.session.gate.kept(ticket):
+            await self.run.turnstile.deliver(None)
+            await self.session.gate.pass_awaited(ticket)
         self.turns.append(turn)
 
     def end(self, error: BaseException | None = None, *, early: bool = False) -> Any:
@@ -173,14 +181,22 @@ class Exchange:
             if not isinstance(error, Exception):
                 flow.broken_off(run, ask, error, self.loop, chunks=stored)
             return None
-        if error is not None:
-            return flow.failed(run, ask, inner, error, duration, self.loop, chunks=stored)
-        if run.stopping is not None and early:
+        if error is None and run.stopping is not None and early:
             return None  # it was not the code that had enough of it
-        return self._completed(stored, duration, early=early)
+        with run.lock:  # so that outcomes are queued in the order of their rows
+            if error is not None:
+                waiter = flow.failed(run, ask, inner, error, duration, self.loop, chunks=stored)
+            else:
+                waiter = self._completed(stored, duration, early=early)
+            self.ticket = threads.outcome_came(self)
+        return waiter
 
     def _clean(self, text: str) -> str:
         return text if self.run.trail is None else self.run.trail.gate.text(text)
+
+    def _used(self, stored: Any, duration: float) -> dict[str, Any] | None:
+        used = self.call.form.used(self.call.request, stored)
+        return None if used is None else self.session.priced({**used, "latency_ms": round(duration, 3)})
 
     def _completed(self, stored: Any, duration: float, *, early: bool) -> Any:
         run, ask, scope, call = self.run, self.ask, self.inner.scope, self.call  # type: ignore[union-attr] # it has begun
@@ -189,7 +205,7 @@ class Exchange:
             flags |= record.AWAITED
         seq, waiter = run.put(
             ask, self.loop, whole=scope.id is None, kind=Kind.STEP, status=Status.COMPLETED, output=stored,
-            duration_ms=duration, usage=call.form.used(call.request, stored), attempt=scope.attempt, id=scope.id,
+            duration_ms=duration, usage=self._used(stored, duration), attempt=scope.attempt, id=scope.id,
             flags=flags, node_type=call.node_type, metadata={TURNS: self.turns} if any(self.turns) else None,
         )  # fmt: skip
         run.note(ask, scope.id or seq, duration, Status.COMPLETED, None, None)
@@ -231,6 +247,7 @@ class Chunks(Iterator[Any]):
     def __init__(self, exchange: Exchange, source: Any) -> None:
         self.exchange, self._source = exchange, source
 
+    @threads.away
     def __next__(self) -> Any:
         exchange = self.exchange
         if exchange.over:
@@ -244,9 +261,11 @@ class Chunks(Iterator[Any]):
         if chunk is _END:
             settle(exchange, exchange.end())
             raise StopIteration
+        threads.part_came(exchange)
         exchange.keep(chunk)
         return chunk
 
+    @threads.away
     def close(self) -> None:
         """Read no further. Said also of an answer that was read to its end."""
         exchange = self.exchange
@@ -263,20 +282,26 @@ class RecordedChunks(Iterator[Any]):
 
     def __init__(self, exchange: Exchange, chunks: list[Any]) -> None:
         self.exchange, self.rest = exchange, iter(chunks)
+        self._part = 0
 
+    @threads.away
     def __next__(self) -> Any:
         chunk = next(self.rest, _END)
         if chunk is not _END:
+            self._part += 1
+            threads.part_due(self.exchange, self._part)
             return chunk
         if not self.exchange.over:
             self.exchange.served()
         raise StopIteration
 
+    @threads.away
     def close(self) -> None:
         """Read no further."""
         self.exchange.left()
 
 
+@threads.away
 def call(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Any]]) -> tuple[Any, Chunks | RecordedChunks]:
     """Head and chunks of the answer. `live` makes the call and gives both. Raises what it raises, or raised."""
     exchange = Exchange(lane, asked, None)
@@ -284,6 +309,7 @@ def call(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Any]]) -> tuple[
         head, chunks = exchange.recorded()
         if head is None:
             exchange.served()
+        threads.part_due(exchange, 0)
         return head, RecordedChunks(exchange, chunks)
     exchange.unknown()
     wait(exchange.begin())
@@ -295,14 +321,18 @@ def call(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Any]]) -> tuple[
         settle(exchange, exchange.end(error), error)
         raise
     exchange.answered(head)
+    threads.part_came(exchange)
     return head, Chunks(exchange, source)
 
 
 def settle(exchange: Exchange, waiter: Any, error: BaseException | None = None) -> None:
     """Wait until an outcome is durable, and tell of it."""
-    if waiter is not None:
-        wait(waiter)
-        exchange.told(error)
+    gate = exchange.session.gate
+    with gate.kept(exchange.ticket):
+        if waiter is not None:
+            wait(waiter)
+            exchange.told(error)
+        gate.pass_(exchange.ticket)
     exchange.session.passed(exchange.ask)
 
 
@@ -364,7 +394,7 @@ class AwaitedRecordedChunks(AsyncIterator[Any]):
         if exchange.cancelled is not None:
             await asyncio.get_running_loop().create_future()  # until it is cancelled again
         if not exchange.over:
-            await exchange.run.turnstile.deliver(exchange.outcome.seq)
+            await threads.outcome_awaited(exchange)
             exchange.served()
         raise StopAsyncIteration
 
@@ -372,7 +402,7 @@ class AwaitedRecordedChunks(AsyncIterator[Any]):
         """Read no further."""
         exchange = self.exchange
         if exchange.outcome is not None and not exchange.over:
-            await exchange.run.turnstile.deliver(exchange.outcome.seq)
+            await threads.outcome_awaited(exchange)
         exchange.left()
 
 
@@ -388,7 +418,7 @@ async def call_awaited(
         if head is None and exchange.cancelled is not None:
             await asyncio.get_running_loop().create_future()  # until it is cancelled again
         if head is None:
-            await turnstile.deliver(exchange.outcome.seq)
+            await threads.outcome_awaited(exchange)
             exchange.served()
         await exchange.turn(0)
         return head, AwaitedRecordedChunks(exchange, chunks)
@@ -415,11 +445,14 @@ async def settle_awaited(exchange: Exchange, waiter: Any, error: BaseException |
     """`settle`, for what is awaited."""
     if isinstance(error, asyncio.CancelledError):
         return
-    if waiter is not None:
-        await asyncio.shield(waiter)
-        exchange.told(error)
+    gate = exchange.session.gate
+    with gate.kept(exchange.ticket):
+        if waiter is not None:
+            await asyncio.shield(waiter)
+            exchange.told(error)
+        await exchange.run.turnstile.deliver(None)
+        await gate.pass_awaited(exchange.ticket)
     exchange.session.passed(exchange.ask)
-    await exchange.run.turnstile.deliver(None)
 
 
 def end_open_calls(exchanges: set[Exchange]) -> None:

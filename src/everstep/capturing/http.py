@@ -26,12 +26,14 @@ _SHORT = 0.05  # milliseconds: offsets are kept in hundredths
 
 
 class Head:
-    """The beginning of an answer."""
+    """The beginning of an answer. `length` is that of the whole body; None if it is not told before."""
 
-    __slots__ = ("headers", "reason", "status", "version")
+    __slots__ = ("headers", "length", "reason", "status", "version")
 
     def __init__(self, status: int, headers: Headers, version: str = "HTTP/1.1", reason: str = "") -> None:
         self.status, self.headers, self.version, self.reason = status, headers, version, reason
+        told = self.get("content-length") or ""
+        self.length = int(told) if told.isdecimal() else None
 
     def get(self, name: str) -> str | None:
         """The value of a header, by its name in lower case."""
@@ -88,6 +90,8 @@ class _Form:
         if head.reason:
             stored["reason"] = head.reason
         whole, sizes = b"".join(chunks), [len(chunk) for chunk in chunks]
+        if head.length is not None and head.length != len(whole):
+            stored["missing"] = head.length - len(whole)  # it was cut off, or left, or only its head was asked for
         coding = (head.get("content-encoding") or "").strip().lower()
         decoded = _decoded(whole, coding)
         if decoded is None:
@@ -116,9 +120,8 @@ class _Form:
         else:
             ends = [0, *accumulate(stored.get("sizes") or [len(body)])]
             chunks = [body[start:end] for start, end in pairwise(ends) if end > start]
-        head.headers = [
-            (name, str(len(body)) if name.lower() == "content-length" and body else value) for name, value in headers
-        ]
+        if head.length is not None:  # what is stored is decoded and cleaned; the headers stay what they were
+            head.length = len(body) + stored.get("missing", 0)
         return head, chunks
 
     def used(self, asked: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:

@@ -10,8 +10,11 @@ from typing import Any, Literal
 from everstep.capturing import loops, seams
 from everstep.capturing.exchange import Exchange, Halted, end_open_calls
 from everstep.capturing.seal import Seal, leave_network, sealed
+from everstep.capturing.threads import Gate
 from everstep.errors import RunFinishedError, SealedError, UnknownOutcomeError
 from everstep.model import Durability
+from everstep.models.prices import Prices, PriceTable
+from everstep.models.reply import Reply
 from everstep.run.asked import Ask
 from everstep.run.flow import Suspended
 from everstep.run.lanes import CURRENT, Lane, here
@@ -27,6 +30,7 @@ from everstep.trail.twin import AsyncTrail
 
 Mode = Literal["record", "verify", "lenient"]
 Sealing = Literal["off", "calls", "files", "hard"]
+_COUNTS = ("input_tokens", "output_tokens", "cached_tokens")
 CAPTURED = "captured"  # in what is said of a run: that it is one of a program, and how that was called
 
 
@@ -51,14 +55,16 @@ def _unnamed(command: list[str] | None = None) -> None:
 class Session:
     """A captured program at work."""
 
-    def __init__(self, life: Life, unknown: Unknown) -> None:
+    def __init__(self, life: Life, unknown: Unknown, prices: Prices | None = None) -> None:
         self.life = life
         self.run = life.run
         self.unknown = unknown  # what becomes of a call that was sent, and of whose answer nobody knows
         self.open_calls: set[Exchange] = set()
+        self.gate = Gate(life.run)
         self.value: Any = None  # what the program gave
         self.report: ReplayReport | None = None
         self._seal: Seal | None = None
+        self._prices = PriceTable(prices)
         self.compared: dict[str, Any] = {}  # what the state has at the end
         self.run.captured = self
 
@@ -71,6 +77,12 @@ class Session:
     def replays(self) -> bool:
         """Whether nothing is live."""
         return isinstance(self.life, Replay)
+
+    def priced(self, used: dict[str, Any]) -> dict[str, Any]:
+        """What a call to a model used, with what that cost, if the model has a price."""
+        reply = Reply(model=used.get("model"), **{name: used.get(name) for name in _COUNTS})
+        cost = self._prices.cost(reply, str(used.get("model")))
+        return used if cost is None else {**used, "cost": cost}
 
     def ends_with(self, values: Mapping[str, Any], *, compared: Collection[str]) -> None:
         """What is set in the state when the run ends, however it does; and what of it a replay compares."""
@@ -129,6 +141,7 @@ def capture(
     unknown: Unknown = "ask",
     tags: Mapping[str, str] | None = None,
     durability: Durability | None = None,
+    prices: Prices | None = None,
     seal: Sealing = "calls",
     allow: Sequence[str] = (),
     whole_process: bool = False,
@@ -144,7 +157,7 @@ def capture(
     seams.install()
     loops.watch()
     life = _begun(trail, id, Captured(name, code, typed), command, mode, tags, durability)
-    session = Session(life, unknown)
+    session = Session(life, unknown, prices)
     began, error = time.perf_counter(), None
     token = CURRENT.set(life.run.root)
     try:
@@ -187,6 +200,7 @@ def _begun(
 def _end(session: Session, error: BaseException | None, took: float, mode: Mode) -> None:
     life, run = session.life, session.run
     try:
+        session.gate.open()
         end_open_calls(session.open_calls)
         for waiter in life.end(session.value, error, None):
             if callable(waiter):

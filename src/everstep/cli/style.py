@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from everstep.capturing.providers import said
 from everstep.cli.output import Cell
 from everstep.cli.plain import reason_of
 from everstep.cli.text import brief, cut, path_text
@@ -23,6 +24,7 @@ STYLES = {
     "stopped": "magenta",
 }
 _CHOOSE = frozenset({"route", "gate"})
+_ANSWERED, _BAD = frozenset({"model", "http"}), 400  # calls of captured programs, and from where on a status is bad
 _CHANGES = 6  # that are told in a line
 _LEAST = 12  # characters of a value that are shown, however many there are
 
@@ -57,9 +59,18 @@ def _result(row: StepRecord, width: int) -> Cell:
     if row.node_type in _CHOOSE and reason_of(row) is not None:
         return Cell(cut(decision_text(row), width))
     if row.output is not None:
-        return Cell(brief(row.output, width))
+        answered = row.node_type in _ANSWERED and isinstance(row.output, dict) and "status" in row.output
+        return _answer(row.output, width) if answered else Cell(brief(row.output, width))
     changes = _changes(row, width)
     return Cell(changes) if changes else Cell(_mark(row, width) or "-", "dim")
+
+
+def _answer(stored: dict[str, Any], width: int) -> Cell:
+    """What another machine answered: the words of a model, else the body."""
+    words = said(stored)
+    shown = brief(stored.get("body") if words is None else words, width)
+    bad = stored["status"] >= _BAD
+    return Cell(cut(f"{stored['status']} {shown}", width) if bad or words is None else shown, "red" if bad else "")
 
 
 def decision_text(row: StepRecord) -> str:
