@@ -1,0 +1,373 @@
+"""The order in which answers reach threads: that of the record, one at a time, each when the one before has settled.
+
+Which of two threads goes on first decides what a program does next: what `as_completed` gives first, what stands first
+in a queue. So while a program has threads, every answer waits at a gate before the code gets it, its parts too while
+several are under way. The usher lets out the first in the order of the rows (or of the marks between them) once the
+program is still: no thread of it runs or is about to, but for those that are inside a call. That holds in a recording
+and in a replay, so the code finds the same after each answer: whoever is woken by it had the time to act.
+
+It cannot deadlock: a row is drafted before its answer is let out, so no answer on record can depend on a later one.
+Where the record does not fit the code (it was changed, or it is a matter of chance which of two threads gets a lock),
+an answer that nobody asks for is passed over in the end.
+
+What is not settled by this, and may differ in a replay:
+- what threads do in time of their own: who sleeps, polls, or waits for something that is not recorded, goes on when
+  that is over, and not when its turn has come;
+- what threads do before their first call, and computations of more than a quarter of a second that run at once;
+- elsewhere than on Linux, stillness is told by the processor time of the whole process, and may be missed on a
+  machine with much to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import threading
+import time
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from everstep.capturing.exchange import Exchange
+    from everstep.run.execution import Execution
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_OURS = "everstep"  # how the names of our own threads begin: they do nothing of the program
+_TASKS = "/proc/self/task"
+_AT_WORK = b"RD"  # states of a thread that runs, is about to, or waits for a disk
+_PAUSE = 5e-5  # seconds between two looks, at first
+_LONGEST_PAUSE = 2e-3
+_AWHILE = 0.25  # seconds of processor time that may pass until the next answer is let out all the same
+_AT_MOST = 2.0  # the same, by the clock on the wall
+_PATIENCE = 5.0  # seconds of stillness until an answer that nobody asks for is passed over
+_LAST_PATIENCE = 60.0  # the same for a program that is never still
+_LINGER = 1.0  # seconds that the usher stays when nobody waits
+
+_away: set[int] = set()  # threads that are inside a call: what they do is not the program's doing
+
+
+def away(function: Callable[P, T]) -> Callable[P, T]:
+    """Mark the thread as being inside a call while this runs, up to the moment its answer is let out."""
+
+    @functools.wraps(function)
+    def marked(*args: P.args, **kwargs: P.kwargs) -> T:
+        mine = threading.current_thread().native_id or 0  # it also makes a thread known that `threading` did not start
+        _away.add(mine)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _away.discard(mine)
+
+    return marked
+
+
+class Ticket:
+    """An answer, or a part of one, on its way to the code."""
+
+    __slots__ = ("_future", "_lock", "_loop", "ready", "thread", "turn")
+
+    def __init__(self, turn: float, loop: asyncio.AbstractEventLoop | None) -> None:
+        self.turn = turn
+        self.ready = False  # it has come to the gate: before, its row is being written
+        self.thread = threading.current_thread().native_id or 0
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._future: asyncio.Future[None] | None = None if loop is None else loop.create_future()
+        self._lock.acquire()
+
+    def wait(self) -> None:
+        """Wait to be let out."""
+        self._lock.acquire()
+
+    async def awaited(self) -> None:
+        """Wait to be let out, on a loop."""
+        assert self._future is not None  # noqa: S101 - it was made for a loop
+        await self._future
+
+    def let_out(self) -> None:
+        """From now on its thread does what the program says."""
+        if self._loop is None:
+            _away.discard(self.thread)
+            self._lock.release()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._done)
+
+    def _done(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+
+class Gate:
+    """Lets the answers of one run out."""
+
+    def __init__(self, run: Execution) -> None:
+        self._run = run
+        self._order: deque[float] | None = None  # of what is on record and has not been let out
+        self._early: set[float] = set()  # what of it did not have to wait
+        self._tickets: list[Ticket] = []  # in the order of their turns
+        self._changed = threading.Condition(threading.Lock())
+        self._usher: threading.Thread | None = None
+        self._is_open = False
+
+    def queue(self, turn: float, loop: asyncio.AbstractEventLoop | None = None) -> Ticket | None:
+        """Take a place for an answer whose row was just drafted, under the run's lock. None if it need not wait."""
+        if self._is_over() or not _has_others():
+            return None
+        ticket = Ticket(turn, loop)
+        with self._changed:
+            insort(self._tickets, ticket, key=_turn_of)
+        return ticket
+
+    def pass_(self, ticket: Ticket | None) -> None:
+        """Wait until a live answer is let out."""
+        if ticket is None:
+            return
+        with self.kept(ticket):
+            self._come(ticket)
+            ticket.wait()
+
+    def pass_recorded(self, turn: float) -> None:
+        """Wait until an answer on record is let out."""
+        ticket = self.queue(turn)
+        if ticket is None:
+            self.went(turn)
+        self.pass_(ticket)
+
+    async def pass_awaited(self, ticket: Ticket | None) -> None:
+        """`pass_`, for an answer that is awaited."""
+        if ticket is None:
+            return
+        with self.kept(ticket):
+            self._come(ticket)
+            await ticket.awaited()
+
+    async def pass_recorded_awaited(self, turn: float) -> None:
+        """`pass_recorded`, for an answer that is awaited."""
+        ticket = self.queue(turn, asyncio.get_running_loop())
+        if ticket is None:
+            self.went(turn)
+        await self.pass_awaited(ticket)
+
+    @contextmanager
+    def kept(self, ticket: Ticket | None) -> Iterator[None]:
+        """A place, given up at the end if it was not let out: nobody is to wait for it."""
+        try:
+            yield
+        finally:
+            if ticket is not None:
+                self.drop(ticket)
+
+    def went(self, turn: float) -> None:
+        """An answer on record is with the code by now, whichever way it took."""
+        self._early.add(turn)
+
+    def open(self) -> None:
+        """Let everything out as it comes: the program is over."""
+        self._is_open = True
+        with self._changed:
+            self._changed.notify()
+
+    def drop(self, ticket: Ticket) -> None:
+        """Give up a place, whether it was let out or not."""
+        with self._changed:
+            if ticket in self._tickets:
+                self._tickets.remove(ticket)
+                self._changed.notify()
+
+    def _is_over(self) -> bool:
+        return self._is_open or self._run.stopping is not None
+
+    def _come(self, ticket: Ticket) -> None:
+        with self._changed:
+            ticket.ready = True
+            if self._usher is None or not self._usher.is_alive():  # after a fork it is not
+                self._usher = threading.Thread(target=self._serve, name="everstep-usher", daemon=True)
+                self._usher.start()
+            self._changed.notify()
+
+    # The usher.
+
+    def _serve(self) -> None:
+        watch = _watch()
+        while True:
+            with self._changed:
+                if not self._tickets and not self._changed.wait_for(lambda: self._tickets, _LINGER):
+                    self._usher = None
+                    return
+            self._settle(watch)
+            with self._changed:
+                self._let_out_next(watch)
+
+    def _settle(self, watch: Watch) -> None:
+        """Wait until the program is still, or has been at work for long."""
+        began, used, pause = time.monotonic(), watch.used(), _PAUSE
+        while not self._is_over() and not watch.is_still():
+            if watch.used() - used > _AWHILE or time.monotonic() - began > _AT_MOST:
+                return
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+    def _let_out_next(self, watch: Watch) -> None:
+        if self._is_over():
+            for ticket in self._tickets:
+                ticket.let_out()
+            self._tickets.clear()
+            return
+        ticket = self._next()
+        began = since = time.monotonic()
+        while ticket is None and self._tickets and not self._is_over():
+            self._changed.wait(_LONGEST_PAUSE)
+            ticket, now = self._next(), time.monotonic()
+            if not watch.is_still():
+                since = now
+            if ticket is None and (now - since > _PATIENCE or now - began > _LAST_PATIENCE):
+                self._pass_over()
+        if ticket is not None:
+            self._tickets.remove(ticket)
+            ticket.let_out()
+
+    def _next(self) -> Ticket | None:
+        """Whose turn it is, if it is there."""
+        order = self._order
+        if order is None:
+            order = self._order = deque(self._run.journal.order(awaited=False))
+        while order and order[0] in self._early:
+            self._early.discard(order.popleft())
+        first = self._tickets[0] if self._tickets else None
+        if first is None or not first.ready or (order and first.turn > order[0]):
+            return None
+        if order and first.turn == order[0]:
+            order.popleft()
+        return first
+
+    def _pass_over(self) -> None:
+        """Wait no longer for what nobody asks for."""
+        first = self._tickets[0]
+        while self._order and self._order[0] < first.turn:
+            self._order.popleft()
+
+
+# What the drivers do with an exchange.
+
+
+def outcome_came(exchange: Exchange) -> Ticket | None:
+    """Queue an outcome that was just recorded, under the run's lock."""
+    entry = exchange.ask.entry
+    return None if entry is None else exchange.session.gate.queue(entry.seq, exchange.loop)
+
+
+def outcome_due(exchange: Exchange) -> None:
+    """Wait until an outcome on record is due, where that was not awaited already."""
+    gate: Gate = exchange.session.gate
+    if exchange.loop is None:
+        gate.pass_recorded(exchange.outcome.seq)
+    else:
+        gate.went(exchange.outcome.seq)
+
+
+async def outcome_awaited(exchange: Exchange) -> None:
+    """The same, awaited."""
+    await exchange.run.turnstile.deliver(exchange.outcome.seq)
+    await exchange.session.gate.pass_recorded_awaited(exchange.outcome.seq)
+
+
+def part_came(exchange: Exchange) -> None:
+    """Let a part that was just received wait for its turn, and note when it was there. Alone it need not."""
+    run, gate, ticket, turn = exchange.run, exchange.session.gate, None, 0.0
+    if len(exchange.session.open_calls) > 1 and run.pen is not None:
+        with run.lock:
+            turn = run.turnstile.mark(run.pen.scribe.claim.seq)
+            ticket = gate.queue(turn)
+        gate.pass_(ticket)
+    exchange.turns.append(0 if ticket is None else turn)
+
+
+def part_due(exchange: Exchange, part: int) -> None:
+    """Wait until a part of an answer on record is due: 0 is its head."""
+    turns = [] if exchange.ask.recorded is None else exchange.ask.recorded.turns
+    if part < len(turns) and turns[part]:
+        exchange.session.gate.pass_recorded(turns[part])
+
+
+def _turn_of(ticket: Ticket) -> float:
+    return ticket.turn
+
+
+def _has_others() -> bool:
+    """Whether the program has threads beside this one."""
+    if threading.active_count() == 1:
+        return False
+    here = threading.current_thread()
+    return any(each is not here and not each.name.startswith(_OURS) for each in threading.enumerate())
+
+
+class Watch:
+    """Tells whether a program is still, by the processor time of its process."""
+
+    def __init__(self) -> None:
+        self._seen: Any = None
+
+    def used(self) -> float:
+        """Seconds of processor time, but for this thread."""
+        return time.process_time() - time.thread_time()
+
+    def is_still(self) -> bool:
+        """Whether nothing has happened since this was asked last."""
+        time.sleep(_PAUSE)  # gives whoever is about to run the interpreter's lock
+        seen, self._seen = self._seen, self._look()
+        return bool(seen == self._seen)
+
+    def _look(self) -> Any:
+        return round(self.used(), 5)
+
+
+class ThreadsWatch(Watch):
+    """The same thread by thread, without those inside a call: a thread that is to go on is seen before it does.
+
+    One that waits for the interpreter's lock is woken whenever this gives it up, as it does with each file it reads;
+    then it either is seen as running, or has used time when all are looked at for the second time.
+    """
+
+    def is_still(self) -> bool:
+        """Whether no thread is at work."""
+        before = self._look()
+        return not any(_is_at_work(thread) for thread in before) and before == self._look()
+
+    def _look(self) -> dict[int, float]:
+        inside = {*_away, threading.get_native_id()}
+        inside.update(each.native_id or 0 for each in threading.enumerate() if each.name.startswith(_OURS))
+        threads = [int(each) for each in os.listdir(_TASKS)]
+        return {each: _time_of(each) for each in threads if each not in inside}
+
+
+def _time_of(thread: int) -> float:
+    """The processor time of a thread. The number of its clock is made as the C library makes it from a thread."""
+    try:
+        return time.clock_gettime((~thread << 3) | 6)
+    except OSError:  # it is gone
+        return -1.0
+
+
+def _is_at_work(thread: int) -> bool:
+    try:
+        with open(f"{_TASKS}/{thread}/stat", "rb", buffering=0) as file:
+            said = file.read(256)
+    except OSError:  # it is gone
+        return True
+    return said[said.rindex(b")") + 2] in _AT_WORK
+
+
+def _watch() -> Watch:
+    try:
+        mine = threading.get_native_id()
+        if _time_of(mine) > 0 and _is_at_work(mine):
+            return ThreadsWatch()
+    except (AttributeError, ValueError):  # not Linux, or not as this knows it
+        pass
+    return Watch()
