@@ -10,7 +10,7 @@ client = OpenAI(base_url=os.environ["MODEL_URL"] + "/v1", api_key="sk-test")
 def ask(number: int) -> str:
     """A question and its answer."""
     messages = [{"role": "user", "content": f"Question {number}."}]
-    got = client.chat.completions.create(model="gpt-test", messages=messages)  # type: ignore[arg-type]  # a plain dict
+    got = client.chat.completions.create(model="gpt-test", messages=messages)
     return str(got.choices[0].message.content)
 
 
