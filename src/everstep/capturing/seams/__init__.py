@@ -11,6 +11,7 @@ from everstep.capturing.imports import Patch, when_imported
 _SEAMS = {
     "httpx": "httpx",
     "httpx2": "httpx",
+    "subprocess": "subprocess",
 }
 _installed = False
 

@@ -1,0 +1,293 @@
+"""Processes as steps: what is asked, and what is kept of a conversation through pipes.
+
+A process is one step. It is not kept message by message (as `duplex` does for sockets): bytes in pipes have no
+boundaries, and where a write is cut differs from run to run. Kept is in which order bytes went in and came out, so
+that in replay nothing comes out before the program has put in what it had put in then.
+
+Not kept, and not compared: the environment (it carries keys), and what a process does to files, among them those
+given as its stdout: in replay they stay as they are.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from everstep.capturing.calls import Call
+from everstep.errors import DivergenceError
+from everstep.run.execution import Execution
+from everstep.run.steps import Unknown
+
+PYTHON = "{python}"  # stands for the interpreter: another machine has it elsewhere
+_SHORT = 200  # characters: enough to see which it is
+_OS_ERROR = re.compile(r"\[Errno (\d+)\] (.*?)(?:: (['\"])(.*)\3)?", re.DOTALL)
+Item = list[Any]  # ["in" | "out" | "err", bytes, or None for its end], ["gone"], ["signal", number]
+
+
+class Transcript:
+    """What a process was told, and what it said."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.items: list[Item] = []
+        self.waits: list[Any] = []  # when the program looked for its end in vain: "poll", "timeout", [bytes read]
+        self.reads: dict[str, list[int]] = {}  # sizes of reads, where the program can see them
+        self.exit: int | None = None
+        self._lock = threading.Lock()
+
+    def note(self, kind: str, *data: Any) -> None:
+        """Add what just happened; bytes to those before, if they are of the same kind."""
+        with self._lock:
+            last = self.items[-1] if self.items else None
+            if last is not None and last[0] == kind and data and isinstance(data[0], bytes) and last[1] is not None:
+                last[1] += data[0]
+            else:
+                self.items.append([kind, *(bytearray(each) if isinstance(each, bytes) else each for each in data)])
+
+
+def request(
+    args: Any, cwd: Any, pipes: Sequence[str], unknown: Unknown, *, shell: bool = False, executable: Any = None
+) -> Call:
+    """A call, from what a process is about to be started with."""
+    words = [args] if isinstance(args, str | bytes | os.PathLike) else list(args)
+    told = [_told(word) for word in words]
+    asked: dict[str, Any] = {"args": told[0] if shell and len(told) == 1 else told}
+    if shell:
+        asked["shell"] = True
+    if executable is not None:
+        asked["executable"] = _told(executable)
+    if cwd is not None:
+        asked["cwd"] = _relative(os.fsdecode(cwd))
+    if pipes:
+        asked["pipes"] = list(pipes)
+    first = next(iter(told[0].split()), "") if shell and told else told[0] if told else ""
+    name = f"run {first.rsplit('/', 1)[-1].strip('{}') or 'nothing'}"
+    return Call(name, asked, FORM, revive, external=True, unknown=unknown, node_type="process")
+
+
+def _told(word: Any) -> str:
+    text = os.fsdecode(word)
+    return PYTHON if text == sys.executable else text
+
+
+def _relative(path: str) -> str:
+    """A folder as seen from the one that the program works in, if it is below that."""
+    found = os.path.relpath(path)
+    return path if found.startswith("..") else found
+
+
+def revive(kind: str, message: str) -> BaseException:
+    """An exception of starting a process, from its type's name and its text."""
+    error = getattr(builtins, kind, None)
+    if isinstance(error, type) and issubclass(error, OSError):
+        known = _OS_ERROR.fullmatch(message)
+        if known is not None:
+            number, text, _, name = known.groups()
+            return OSError(int(number), text, name) if name is not None else OSError(int(number), text)
+    if isinstance(error, type) and issubclass(error, Exception):
+        return error(message)
+    return RuntimeError(f"{kind}: {message}")
+
+
+class _Form:
+    """How conversations with processes are stored: flat if all that went in went in first, else item by item."""
+
+    def pack(
+        self, head: Transcript, chunks: Sequence[Any], offsets: Sequence[float], clean: Callable[[str], str]
+    ) -> dict[str, Any]:
+        """The stored form of a conversation."""
+        del chunks, offsets
+        with head._lock:  # noqa: SLF001 - our own
+            items = [[kind, *(bytes(each) if isinstance(each, bytearray) else each for each in data)]
+                     for kind, *data in head.items]  # fmt: skip
+        stored: dict[str, Any] = {"exit": head.exit, "pid": head.pid}
+        flat = _flat(items) if head.exit is not None else None
+        changed = False
+        if flat is None:
+            stored["talk"] = []
+            for kind, *data in items:
+                if not data or not isinstance(data[0], bytes):
+                    stored["talk"].append([kind, *data])
+                    continue
+                text, length = _cleaned(data[0], clean)
+                changed = changed or length is not None
+                stored["talk"].append([kind, text] if length is None or kind != "in" else [kind, text, length])
+        else:
+            for name, data in flat.items():
+                text, length = _cleaned(data, clean) if isinstance(data, bytes) else (data, None)
+                stored[name] = text if length is None or name != "stdin" else [text, length]
+                changed = changed or length is not None
+        if head.waits:
+            stored["waits"] = list(head.waits)
+        if head.reads and not changed:
+            stored["reads"] = {name: list(sizes) for name, sizes in head.reads.items()}
+        return stored
+
+    def unpack(self, stored: Mapping[str, Any]) -> tuple[Transcript, Sequence[Any]]:
+        """The conversation, complete. There are no chunks beside it."""
+        head = Transcript(stored["pid"])
+        head.exit = stored["exit"]
+        head.waits = list(stored.get("waits", ()))
+        head.reads = {name: list(sizes) for name, sizes in stored.get("reads", {}).items()}
+        if "talk" in stored:
+            head.items = [list(item) for item in stored["talk"]]
+        else:
+            head.items = _unflat(stored)
+        for item in head.items:
+            if len(item) > 1 and isinstance(item[1], str):
+                item[1] = item[1].encode()
+        return head, ()
+
+    def used(self, request: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:
+        """Nothing that is counted."""
+        del request, stored
+        return None
+
+
+FORM = _Form()
+_NAMES = {"in": "stdin", "out": "stdout", "err": "stderr"}
+
+
+def _flat(items: Sequence[Item]) -> dict[str, Any] | None:
+    """Everything by stream, None if the order between them matters."""
+    found: dict[str, Any] = {}
+    answered = False
+    for kind, *data in items:
+        if kind == "signal" or (kind == "in" and answered):
+            return None
+        if kind == "gone":
+            found["gone"] = True
+            continue
+        answered = answered or kind != "in"
+        if data[0] is not None:
+            found[_NAMES[kind]] = found.get(_NAMES[kind], b"") + data[0]
+        elif kind == "in":
+            found["closed"] = True
+    return found
+
+
+def _unflat(stored: Mapping[str, Any]) -> list[Item]:
+    items: list[Item] = []
+    if "stdin" in stored:
+        kept = stored["stdin"]
+        items.append(["in", *kept] if isinstance(kept, list) else ["in", kept])
+    if stored.get("closed"):
+        items.append(["in", None])
+    if stored.get("gone"):
+        items.append(["gone"])
+    return [*items, *([kind, stored[name]] for kind, name in _NAMES.items() if kind != "in" and name in stored)]
+
+
+def _cleaned(data: bytes, clean: Callable[[str], str]) -> tuple[str | bytes, int | None]:
+    """Bytes without their secrets, as text where they are text; with their length, if they changed."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        plain = data.decode("latin-1")
+        cleaned = clean(plain)
+        return (data, None) if cleaned == plain else (cleaned.encode("latin-1"), len(data))
+    cleaned = clean(text)
+    return cleaned, None if cleaned == text else len(data)
+
+
+def cleaning(run: Execution) -> Callable[[str], str]:
+    """What takes the secrets out of a text."""
+    trail = run.trail
+    return str if trail is None else trail.gate.text
+
+
+class Script:
+    """A conversation on record, gone through once more: what may come out, and whether what goes in is the same."""
+
+    def __init__(self, transcript: Transcript, clean: Callable[[str], str]) -> None:
+        self.exit = transcript.exit
+        self._items, self._at = transcript.items, 0
+        self._clean = clean
+        self._heard = bytearray()
+        self.closed = False  # the program closed its stdin
+        self.gone = False  # nobody reads what it puts in
+        self.signals = 0
+
+    @property
+    def through(self) -> bool:
+        """Whether all that was said was said again."""
+        return self._at >= len(self._items)
+
+    @property
+    def waits_for(self) -> str | None:
+        """What the program has to do before more comes out."""
+        return None if self.through else str(self._items[self._at][0])
+
+    def hear(self, data: bytes) -> None:
+        """The program put something in; nothing means that it closed."""
+        if data:
+            self._heard += data
+        else:
+            self.closed = True
+
+    def missing(self) -> DivergenceError:
+        """What the program did not do, while it waits for the process."""
+        wanted = self._items[self._at][1]
+        return _differs("the end of its input" if wanted is None else wanted, bytes(self._heard))
+
+    def skip(self) -> None:
+        """Wait no longer for what the program has to do."""
+        self._at += 1
+
+    def due(self) -> Item | None:
+        """The next that comes out, ["out" | "err", bytes or None]; None if it is too early. Raises DivergenceError."""
+        while not self.through:
+            item = self._items[self._at]
+            kind = item[0]
+            if kind in {"out", "err"}:
+                self._at += 1
+                return item
+            if kind == "gone":
+                self.gone = True
+            elif kind == "signal":
+                if not self.signals:
+                    return None
+                self.signals -= 1
+            elif not (self._closes() if item[1] is None else self._takes(item)):
+                return None
+            self._at += 1
+        if self._heard and not self.gone and self.exit is not None:
+            raise _differs("nothing more", bytes(self._heard))
+        return None
+
+    def _closes(self) -> bool:
+        if self._heard:
+            raise _differs("the end of its input", bytes(self._heard))
+        return self.closed
+
+    def _takes(self, item: Item) -> bool:
+        """Whether the input that is next on record has come."""
+        wanted, heard = item[1], self._heard
+        lengths = [len(wanted), *item[2:]]
+        if len(lengths) == 1 and not wanted.startswith(heard[: len(wanted)]):
+            raise _differs(wanted, bytes(heard))
+        for length in sorted(lengths, reverse=True):
+            if len(heard) >= length and (len(lengths) == 1 or self._same(heard[:length], wanted)):
+                del heard[:length]
+                return True
+        if len(heard) >= max(lengths) or self.closed:
+            raise _differs(wanted, bytes(heard))
+        return False
+
+    def _same(self, heard: bytes | bytearray, wanted: bytes) -> bool:
+        cleaned, _ = _cleaned(bytes(heard), self._clean)
+        return (cleaned.encode() if isinstance(cleaned, str) else cleaned) == wanted
+
+
+def _differs(recorded: Any, heard: bytes) -> DivergenceError:
+    return DivergenceError("changed input", recorded=_short(recorded), requested=_short(heard))
+
+
+def _short(data: Any) -> str:
+    text = data.decode("utf-8", "replace") if isinstance(data, bytes | bytearray) else str(data)
+    return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."

@@ -1,0 +1,186 @@
+"""A process of the program that is recorded, or played from the record."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import io
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from everstep.capturing.calls import Call
+from everstep.capturing.exchange import Halted, RecordedChunks
+from everstep.capturing.pipes import Pump, Puppet
+from everstep.capturing.process import Script, Transcript, cleaning
+from everstep.errors import DivergenceError
+from everstep.run.execution import Execution
+from everstep.run.lanes import Lane
+
+_GRACE = 0.2  # seconds for the rest of the output of a process that has ended; what it left behind may hold it open
+
+
+class Nothing:
+    """The end of a process: there is nothing to read but that it is over."""
+
+    def __next__(self) -> Any:
+        raise StopIteration
+
+    def close(self) -> None:
+        """Nothing to close either."""
+
+
+class Tape:
+    """A process that is recorded, or played."""
+
+    def __init__(self, run: Execution, transcript: Transcript, chunks: Any) -> None:
+        self.run, self.transcript = run, transcript
+        self._chunks = chunks
+        self.served = isinstance(chunks, RecordedChunks)
+        self.pump: Pump | None = None
+        self.puppet: Puppet | None = None
+        self.waits: deque[Any] = deque(transcript.waits)
+        self._lock = threading.Lock()
+        self._over = False
+
+    def signal(self, number: int) -> bool:
+        """Take note of a signal. Whether it is not to be sent."""
+        if self.served and self._over:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+        if number and self.puppet is not None:
+            self.puppet.signal()
+        elif number and not self.served and not self._over:
+            self.transcript.note("signal", int(number))
+        return self.served
+
+    def ended(self, status: int) -> None:
+        """The program knows that the process has ended, and how: that is its outcome, once all output is there."""
+        if self.pump is not None:
+            self.pump.exited = True
+            if not self.pump.said_all.wait(_GRACE):
+                self.transcript.exit = status  # what it left behind goes on: the outcome is written when the run ends
+                return
+        with self._lock:
+            if self._over:
+                return
+            self._over = True
+        self.transcript.exit = status
+        next(self._chunks, None)
+
+    # From the record.
+
+    def play(self, lane: Lane, asked: Call, source: int, targets: dict[str, int]) -> None:
+        """Have the process played behind these pipes."""
+        self.puppet = Puppet(
+            Script(self.transcript, cleaning(lane.run)), source, targets, functools.partial(self.diverged, lane, asked)
+        )
+
+    def diverged(self, lane: Lane, asked: Call, error: DivergenceError) -> DivergenceError:
+        """Note that the program says something else to the process than it did."""
+        error.lane, error.position = lane.path, lane.position - 1
+        error.seq = self._chunks._exchange.outcome.seq  # noqa: SLF001 - a neighbour
+        error.recorded, error.requested = f"{asked.name} << {error.recorded}", f"{asked.name} << {error.requested}"
+        return self.run.diverged(error)
+
+    def never_ended(self) -> Halted:
+        """What takes out a program that waits for a process that was left running."""
+        error = DivergenceError(
+            "inserted", seq=self._chunks._exchange.outcome.seq, recorded="a process that was left running",  # noqa: SLF001 - a neighbour
+            requested="its end",
+        )  # fmt: skip
+        halted = Halted(3)
+        halted.__cause__ = self.run.diverged(error)
+        return halted
+
+    def waited(self, kind: str) -> Any:
+        """What the program was told when it looked for the end: None if that it has ended."""
+        while self.waits and self.waits[0] == "poll" != kind:
+            self.waits.popleft()
+        if not self.waits or (kind == "poll" and self.waits[0] != "poll"):
+            return self.waits[0] if self.waits else None
+        return self.waits.popleft()
+
+    @contextmanager
+    def blocking(self) -> Iterator[None]:
+        """Round what waits for the process. Raises Halted if the program does other than it did."""
+        puppet = self.puppet
+        if puppet is None:
+            yield
+            return
+        puppet.blocked += 1
+        try:
+            yield
+        finally:
+            puppet.blocked -= 1
+            self.check()
+
+    def check(self) -> None:
+        """Raise Halted if the program was found to do other than it did."""
+        if self.puppet is not None and self.puppet.failure is not None:
+            raise Halted(3) from self.puppet.failure
+
+
+class Reader(io.FileIO):
+    """The raw end of an output pipe: notes the sizes of reads where the program sees them, and keeps to them."""
+
+    def __init__(self, fd: int, tape: Tape, name: str) -> None:
+        super().__init__(fd, "rb")
+        self._tape = tape
+        self._sizes = tape.transcript.reads.get(name, []) if tape.served else []
+        self._left = iter(self._sizes)
+        self._kind = name
+
+    def exactly(self) -> None:
+        """The program sees the sizes of reads from now on."""
+        if not self._tape.served:
+            self._tape.transcript.reads.setdefault(self._kind, self._sizes)
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Read as much as there is, or as was read then."""
+        if not self._tape.served:
+            size = super().readinto(buffer)
+            self._sizes.append(size or 0)
+            return size
+        with self._tape.blocking():
+            size = next(self._left, None)
+            if size is None:
+                return super().readinto(buffer)
+            got, view = 0, memoryview(buffer)
+            while got < min(size, len(view)):
+                more = super().readinto(view[got:size])
+                if not more:
+                    break
+                got += more
+            return got
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read so much, or everything."""
+        if size is None or size < 0:
+            return self.readall()
+        buffer = bytearray(size)
+        got = self.readinto(buffer)
+        return None if got is None else bytes(buffer[:got])  # type: ignore[return-value] # as in C
+
+    def readall(self) -> bytes:
+        """Read everything."""
+        with self._tape.blocking():
+            return super().readall()
+
+
+class Buffered(io.BufferedReader):
+    """An output pipe as bytes. What its reader gets at once depends on chance only in these two ways of reading."""
+
+    raw: Reader
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """Read what is there."""
+        self.raw.exactly()
+        return super().read1(size)
+
+    def peek(self, size: int = 0, /) -> bytes:
+        """See what is there."""
+        self.raw.exactly()
+        return super().peek(size)
