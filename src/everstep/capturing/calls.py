@@ -44,3 +44,4 @@ class Call:
     output: str | None = None
     append: bool = False
     node_type: str | None = None
+    is_temporary: Callable[[Any], bool] | None = None  # whether an answer says that to ask later may help

@@ -16,7 +16,7 @@ from everstep.capturing import threads
 from everstep.capturing.calls import Call
 from everstep.codec import record
 from everstep.errors import DivergenceError, EverstepError, RunStoppedError, UnknownOutcomeError
-from everstep.journal.track import TURNS
+from everstep.journal.track import AGAIN, TURNS
 from everstep.model import STATUSES, Kind, Status
 from everstep.run import faults, flow
 from everstep.run.arguments import Inputs
@@ -55,6 +55,7 @@ class Exchange:
             self.ask = self.run.ask(lane, call.name, inputs)
         except (DivergenceError, RunStoppedError, Suspended) as error:
             raise Halted(3) from error
+        self.session.senses.asked(self.ask)
         if self.ask.recorded is not None and self.run.flow is not None:  # a replay does not go into it
             self.run.turnstile.skip(self.ask.recorded)
 
@@ -97,6 +98,7 @@ class Exchange:
         entry = self.outcome
         threads.outcome_due(self)
         _, error = restored(self.run, self.ask)
+        self.session.passed(self.ask, entry)
         if error is None:
             return
         kept = self.run.payload(entry)[record.ERROR]
@@ -111,6 +113,15 @@ class Exchange:
             if self.outcome is not None:
                 threads.outcome_due(self)
                 restored(self.run, self.ask)
+                self.session.passed(self.ask, self.outcome)
+
+    async def until_cancelled(self) -> None:
+        """Wait to be cancelled, as the record has it."""
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            if self.cancelled is not None:
+                self.session.passed(self.ask, self.run.entry(self.cancelled))
 
     def unknown(self) -> None:
         """See to a call that was announced, and has no outcome. Raises Halted, or UnknownOutcomeError."""
@@ -184,10 +195,7 @@ class Exchange:
         if error is None and run.stopping is not None and early:
             return None  # it was not the code that had enough of it
         with run.lock:  # so that outcomes are queued in the order of their rows
-            if error is not None:
-                waiter = flow.failed(run, ask, inner, error, duration, self.loop, chunks=stored)
-            else:
-                waiter = self._completed(stored, duration, early=early)
+            waiter = self._put(stored, duration, error, early=early)
             self.ticket = threads.outcome_came(self)
         return waiter
 
@@ -198,17 +206,26 @@ class Exchange:
         used = self.call.form.used(self.call.request, stored)
         return None if used is None else self.session.priced({**used, "latency_ms": round(duration, 3)})
 
-    def _completed(self, stored: Any, duration: float, *, early: bool) -> Any:
+    def _about(self, stored: Any, error: BaseException | None) -> dict[str, Any] | None:
+        about: dict[str, Any] = {TURNS: self.turns} if any(self.turns) else {}
+        if error is not None or (self.call.is_temporary is not None and self.call.is_temporary(stored)):
+            about[AGAIN] = True
+        return about or None
+
+    def _put(self, stored: Any, duration: float, error: BaseException | None, *, early: bool) -> Any:
         run, ask, scope, call = self.run, self.ask, self.inner.scope, self.call  # type: ignore[union-attr] # it has begun
         flags = (record.PARTIAL if early else 0) | (record.EXTERNAL if call.external else 0)
         if self.loop is not None:
             flags |= record.AWAITED
+        status = Status.COMPLETED if error is None else Status.FAILED
         seq, waiter = run.put(
-            ask, self.loop, whole=scope.id is None, kind=Kind.STEP, status=Status.COMPLETED, output=stored,
+            ask, self.loop, whole=scope.id is None, kind=Kind.STEP, status=status, output=stored, error=error,
             duration_ms=duration, usage=self._used(stored, duration), attempt=scope.attempt, id=scope.id,
-            flags=flags, node_type=call.node_type, metadata={TURNS: self.turns} if any(self.turns) else None,
+            flags=flags, node_type=call.node_type, metadata=self._about(stored, error),
         )  # fmt: skip
-        run.note(ask, scope.id or seq, duration, Status.COMPLETED, None, None)
+        if error is not None:
+            faults.mark(error, ask.lane.scope, seq)
+        run.note(ask, scope.id or seq, duration, status, error, None)
         return waiter
 
     def told(self, error: BaseException | None = None) -> None:
@@ -392,7 +409,7 @@ class AwaitedRecordedChunks(AsyncIterator[Any]):
             await exchange.turn(self._part)
             return chunk
         if exchange.cancelled is not None:
-            await asyncio.get_running_loop().create_future()  # until it is cancelled again
+            await exchange.until_cancelled()
         if not exchange.over:
             await threads.outcome_awaited(exchange)
             exchange.served()
@@ -416,7 +433,7 @@ async def call_awaited(
     if exchange.cancelled is not None or exchange.outcome is not None:
         head, chunks = exchange.recorded()
         if head is None and exchange.cancelled is not None:
-            await asyncio.get_running_loop().create_future()  # until it is cancelled again
+            await exchange.until_cancelled()
         if head is None:
             await threads.outcome_awaited(exchange)
             exchange.served()
@@ -444,6 +461,7 @@ async def call_awaited(
 async def settle_awaited(exchange: Exchange, waiter: Any, error: BaseException | None = None) -> None:
     """`settle`, for what is awaited."""
     if isinstance(error, asyncio.CancelledError):
+        exchange.session.passed(exchange.ask)
         return
     gate = exchange.session.gate
     with gate.kept(exchange.ticket):

@@ -29,11 +29,11 @@ def run_program(trail: Trail, words: Sequence[str], run_id: str | None, **how: A
                 trail, run_id, name=target.name, command=list(words), code=target.code(), whole_process=True, **how
             ) as session,
         ):
-            status = _run(target)
+            status, cause = _run(target)
             sys.stdout.flush()
             printed = {"stdout": out.text(), "stderr": err.text(), "exit": status}
             session.ends_with(printed, compared=("stdout", "exit"))
-            _check(status)
+            _check(status, cause)
     except ProgramError as failed:
         assert session is not None  # noqa: S101 - it ran
         return failed.status, session
@@ -44,22 +44,23 @@ def run_program(trail: Trail, words: Sequence[str], run_id: str | None, **how: A
     return 0, session
 
 
-def _check(status: int) -> None:
+def _check(status: int, cause: BaseException | None) -> None:
     if status:
-        raise ProgramError(status)
+        raise ProgramError(status) from cause
 
 
-def _run(target: Target) -> int:
+def _run(target: Target) -> tuple[int, BaseException | None]:
+    """The status that a program exits with, and what led to it."""
     try:
         target.run()
     except Halted:
         raise
     except SystemExit as exit_:
-        return status_of(exit_)
+        return status_of(exit_), exit_
     except Exception as error:  # noqa: BLE001 - as Python does
         _print(error)
-        return 1
-    return 0
+        return 1, error
+    return 0, None
 
 
 def _print(error: Exception) -> None:

@@ -18,6 +18,7 @@ from everstep.codec.chain import Entry
 from everstep.codec.values import view
 from everstep.errors import DivergenceError
 from everstep.journal.track import (
+    AGAIN,
     AT,
     CHAIN,
     CUT,
@@ -143,7 +144,8 @@ class Journal:
         elif kind == _ATTEMPT:
             step.attempt, step.id, step.intent = meta[record.ATTEMPT] or 1, None, False
         elif kind != _CANCELLED:
-            step.outcome, step.turns = entry, (meta[record.METADATA] or {}).get(TURNS) or []
+            step.outcome, about = entry, meta[record.METADATA] or {}
+            step.turns, step.again = about.get(TURNS) or [], AGAIN in about
             if entry.status == _FAILED:
                 self._failed[entry.seq] = scope, track, step
 
@@ -183,6 +185,17 @@ class Journal:
                 if later is not None or lane in around:
                     lane.ended = None
         self._forget_cancelled(first)
+        self._forget_refusals()
+
+    def _forget_refusals(self) -> None:
+        """Take back what ended lanes of a run that failed, and may be answered otherwise when it is asked again."""
+        for scope, lanes in list(self.scopes.items()):
+            for track in list(lanes.values()):
+                position = len(track.steps)
+                while position and track.steps[position - 1].again:
+                    position -= 1
+                if position < len(track.steps):
+                    self.cut(scope, track, position)
 
     def _reopen(self, scope: int | None, track: Track, step: Recorded) -> list[int]:
         """Have a failed step asked for anew. The failed steps inside that its failure came from."""
@@ -312,19 +325,19 @@ class Journal:
                 return error
         return None
 
-    def order(self) -> list[float]:
-        """The seqs of awaited outcomes in the order they came, and between them where the parts of some did."""
-        awaited = [
+    def order(self, *, awaited: bool = True) -> list[float]:
+        """The seqs of awaited outcomes, or of all, in the order they came; between them where the parts of some did."""
+        steps = [
             step
             for step in self._visible()
             if step.outcome is not None
             and step.cancelled is None
             and not step.late
             and not step.loose
-            and flags_of(step.outcome) & record.AWAITED
+            and (not awaited or flags_of(step.outcome) & record.AWAITED)
         ]
-        parts = [turn for step in awaited for turn in step.turns if turn]
-        return sorted([*parts, *(step.outcome.seq for step in awaited if step.outcome is not None)])
+        parts = [turn for step in steps for turn in step.turns if turn]
+        return sorted([*parts, *(step.outcome.seq for step in steps if step.outcome is not None)])
 
     def inside(self, scope: int) -> Iterator[tuple[int, Recorded]]:
         """Every step with an outcome inside a step, at any depth, and the step it stands in."""

@@ -15,6 +15,7 @@ UNKNOWN = "unknown"  # of a failure: that nobody knows how the external effect e
 OUTPUT = "output"  # of an announced effect: where its outcome goes in the state, and whether it is appended there
 STEPS = "steps"  # of a lane that ended: how many it had
 CUT = "cut"  # of a lane that goes on: what stood in it from this position on is superseded
+AGAIN = "again"  # of an outcome: if the run fails right after it, it is asked for anew
 TURNS = "turns"  # of an awaited outcome in parts: when each of them was there, between which rows
 
 
@@ -22,8 +23,8 @@ class Recorded:
     """A step as the record has it."""
 
     __slots__ = (
-        "attempt", "cancelled", "digest", "id", "index", "intent", "late", "loose", "name", "outcome", "reopened",
-        "seq", "turns",
+        "again", "attempt", "cancelled", "digest", "id", "index", "intent", "late", "loose", "name", "outcome",
+        "reopened", "seq", "turns",
     )  # fmt: skip
 
     def __init__(self, seq: int, name: str, index: int, digest: bytes | None) -> None:
@@ -34,6 +35,7 @@ class Recorded:
         self.id: int | None = None  # of the attempt that began last, if its beginning was written
         self.attempt = 0  # how many attempts have failed
         self.outcome: Entry | None = None
+        self.again = False  # to ask anew may help, if the run has failed since
         self.turns: list[float] = []  # of an outcome in parts: when each was there, as seqs go; 0 where that is all one
         self.intent = False  # an external effect was announced
         self.loose = False  # if it is not asked for again, it is superseded
