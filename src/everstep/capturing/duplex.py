@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from everstep.capturing import exchange as driver
+from everstep.capturing import threads
 from everstep.capturing.calls import Call
 from everstep.capturing.exchange import Exchange, Halted, inside
 from everstep.codec.values import encode, view
@@ -163,6 +164,7 @@ class Talk(_Talk[Connection]):
         super().__init__(*given)
         self._moved = threading.Condition()
 
+    @threads.away
     def say(self, item: Any, live: Callable[[], T]) -> T | None:
         """Say something, as plain data; `live` does so. What `live` gives, or None where it is on record."""
         with self._moved:
@@ -181,6 +183,7 @@ class Talk(_Talk[Connection]):
             entry["error"] = [type(error).__name__, str(error)]
             raise
 
+    @threads.away
     def hear(self, live: Callable[[], Any], channel: str = "") -> Any:
         """What the other side says next, as plain data; CLOSED if nothing, as the record has it."""
         if self.served:
@@ -198,6 +201,7 @@ class Talk(_Talk[Connection]):
         return item
 
     def _keep(self, channel: str, **about: Any) -> None:
+        threads.part_came(self.exchange)
         with self._moved:
             self.exchange.keep(self._entry(channel, **about))
 
@@ -207,14 +211,16 @@ class Talk(_Talk[Connection]):
             if not heard:
                 self._wait(lambda: self.exchange.over)
                 return CLOSED
-            _, entry = heard.popleft()
+            part, entry = heard.popleft()
             self._wait(lambda: self._count >= entry["after"] or self.exchange.over)
+        threads.part_due(self.exchange, part)
         return self._given(entry)
 
     def _wait(self, until: Callable[[], bool]) -> None:
         if not until() and (self._alone() or not self._moved.wait_for(until, _PATIENCE)):
             raise self._diverged("inserted", "what it heard then", "to hear more", ())
 
+    @threads.away
     def close(self, live: Callable[[], Any]) -> Any:
         """End the conversation; `live` does so. What that gives, as plain data. The outcome is on record then."""
         exchange = self.exchange
@@ -357,7 +363,7 @@ class AwaitedTalk(_Talk[Connection]):
             return await self._served(_CLOSE) if self._heard[_CLOSE] else None
         finally:
             if exchange.outcome is not None:
-                await exchange.run.turnstile.deliver(exchange.outcome.seq)
+                await threads.outcome_awaited(exchange)
             exchange.left()
             self._move()
 

@@ -73,6 +73,13 @@ class Turnstile:
         self._early.update(each.outcome.seq for each in steps if each.outcome is not None)
         self._early.update(turn for each in steps for turn in each.turns)
 
+    def leave(self, step: Recorded) -> None:
+        """Let the outcome of a step go by, as nobody will wait for it, and then those who wait for that."""
+        self.skip(step, whole=True)
+        if self.loop is not None and not self._turning and (self._recorded or self._live):
+            self._turning = True
+            self.loop.call_soon(self._turn, self.loop, TURNS)
+
     def mark(self, seq: int) -> float:
         """A place in the order after this row and before the next one, for what has no row of its own."""
         self._marked = max(seq, self._marked) + _BETWEEN

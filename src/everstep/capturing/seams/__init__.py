@@ -9,6 +9,7 @@ from everstep.capturing.imports import Patch, when_imported
 
 # The module that is patched when it is imported, and who patches it.
 _SEAMS = {
+    "aiohttp": "aiohttp",
     "httpx": "httpx",
     "httpx2": "httpx",
     "subprocess": "subprocess",

@@ -1,0 +1,60 @@
+"""aiohttp's exceptions, made again from their names and texts."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
+_INNER = re.compile(r"\[(.*)\]$", re.DOTALL)
+
+
+def revived(aio: ModuleType, asked: Any, kind: str, message: str) -> BaseException:
+    """An exception of this class with this text, whatever it takes to make one."""
+    found = next((getattr(place, kind, None) for place in _places(aio) if hasattr(place, kind)), None)
+    if not isinstance(found, type) or not issubclass(found, Exception):
+        return RuntimeError(f"{kind}: {message}")
+    for given, named in _arguments(asked, message):
+        try:
+            made: Exception = found(*given, **named)
+        except (TypeError, ValueError, AttributeError):
+            continue
+        if str(made) == message:
+            return made
+    return _likeness(found, message)
+
+
+def _places(aio: ModuleType) -> Iterator[Any]:
+    yield from (aio, aio.client_exceptions, aio.http_exceptions, builtins)
+
+
+def _arguments(asked: Any, message: str) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """What its class may take."""
+    if not message:
+        yield (), {}
+    yield (message,), {}
+    inner, number = _INNER.search(message), _ERRNO.search(message)
+    if inner is not None:
+        cause = OSError(int(number.group(1)) if number else None, inner.group(1))
+        yield (asked.connection_key, cause), {}
+        yield (*cause.args,), {}
+    if number is not None:
+        yield (int(number.group(1)), message[number.end() :].strip()), {}
+    status, _, rest = message.partition(", message=")
+    if status.isdigit():
+        text = rest.partition(", url=")[0].strip("'\"")
+        yield (asked.request_info, ()), {"status": int(status), "message": text}
+
+
+def _likeness(kind: type[Exception], message: str) -> Exception:
+    """What passes for an exception that cannot be made from its text alone."""
+
+    def init(self: Exception) -> None:
+        self.args = (message,)
+
+    made = type(kind.__name__, (kind,), {"__init__": init, "__str__": lambda _: message, "__module__": kind.__module__})
+    likeness: Exception = made()
+    return likeness
