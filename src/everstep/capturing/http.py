@@ -22,7 +22,8 @@ from everstep.run.steps import Unknown
 Headers = list[tuple[str, str]]
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # they change nothing, so they may go again
 _PLACEHOLDER = re.compile(rb"\[redacted:[a-z0-9-]+:[0-9a-f]{16}\]")
-_SHORT = 0.05  # milliseconds: offsets are kept in hundredths
+_BOUNDARY = re.compile(r'boundary="?([^";]+)')
+_LATER, _SERVER_ERROR = frozenset({408, 409, 425, 429}), 500  # answers that may be others when asked again
 
 
 class Head:
@@ -57,11 +58,20 @@ def request(
     name = f"{method} {parts.hostname}" if model is None else model
     external = method not in _SAFE and model is None
     node_type = "http" if model is None else "model"
-    return Call(name, asked, FORM, revive, external=external, unknown=unknown, node_type=node_type)
+    return Call(
+        name, asked, FORM, revive, external=external, unknown=unknown, node_type=node_type, is_temporary=_is_temporary
+    )  # fmt: skip
+
+
+def _is_temporary(stored: Mapping[str, Any]) -> bool:
+    return stored["status"] in _LATER or stored["status"] >= _SERVER_ERROR
 
 
 def _asked(body: bytes, kind: str) -> Any:
     """The body of a request as it is compared and shown: its meaning, where that is known."""
+    drawn = _BOUNDARY.search(kind) if kind.startswith("multipart/") else None
+    if drawn is not None:  # it is made of chance, and means nothing
+        body = body.replace(drawn[1].encode(), b"boundary")
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -76,6 +86,18 @@ def _asked(body: bytes, kind: str) -> Any:
     return text
 
 
+def _cookies(headers: Headers, clean: Callable[[str], str]) -> list[list[str]]:
+    """Name, hidden value and the rest of each cookie that is set: what the program gets in its place works as one."""
+    kept = []
+    for header, value in headers:
+        if header.lower() == "set-cookie":
+            name, _, rest = value.partition("=")
+            secret, semicolon, more = rest.partition(";")
+            hidden = json.loads(clean(json.dumps({"cookie": secret})))["cookie"]
+            kept.append([name, hidden, semicolon + more])
+    return kept
+
+
 class _Form:
     """How HTTP answers are stored."""
 
@@ -85,6 +107,8 @@ class _Form:
         """The stored form of an answer."""
         stored: dict[str, Any] = {"status": head.status, "body": b""}  # what people look for comes first
         stored["headers"] = [list(pair) for pair in head.headers]
+        if cookies := _cookies(head.headers, clean):
+            stored["jar"] = cookies
         if head.version != "HTTP/1.1":
             stored["version"] = head.version
         if head.reason:
@@ -111,7 +135,11 @@ class _Form:
             stored = {"status": 200, "body": json.dumps(stored), "headers": [["content-type", "application/json"]]}
         kept = stored.get("body", b"")
         body = str(kept).encode() if isinstance(kept, str) else bytes(kept)
-        headers = [(str(name), str(value)) for name, value in stored.get("headers", ())]
+        cookies = iter(stored.get("jar", ()))
+        headers = [
+            (name, "{}={}{}".format(*next(cookies, ("", value, ""))) if name.lower() == "set-cookie" else str(value))
+            for name, value in stored.get("headers", ())
+        ]
         head = Head(stored["status"], headers, stored.get("version", "HTTP/1.1"), stored.get("reason", ""))
         coding = (head.get("content-encoding") or "").strip().lower()
         if coding and not stored.get("raw"):

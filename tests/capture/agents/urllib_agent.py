@@ -44,7 +44,7 @@ def opened() -> None:
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
     for number in range(2):
         with opener.open(f"{URL}/cookie", timeout=10) as got:
-            say("cookie", number, json.load(got), [cookie.value for cookie in jar])
+            say("cookie", number, json.load(got), [cookie.name for cookie in jar])
 
 
 def connected() -> None:

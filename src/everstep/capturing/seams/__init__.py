@@ -10,9 +10,11 @@ from everstep.capturing.imports import Patch, when_imported
 # The module that is patched when it is imported, and who patches it.
 _SEAMS = {
     "aiohttp": "aiohttp",
+    "http.client": "http_client",
     "httpx": "httpx",
     "httpx2": "httpx",
     "subprocess": "subprocess",
+    "urllib3": "urllib3",
 }
 _installed = False
 
