@@ -713,6 +713,10 @@ class CodeChangedWarning(UserWarning):
     """A run is resumed by code that is not what began it."""
 
 
+class CaptureWarning(UserWarning):
+    """A captured program sees something of the world that a replay cannot show it again."""
+
+
 class RedactedValueWarning(UserWarning):
     """A resumed run goes on with a placeholder where a secret was."""
 

@@ -19,7 +19,22 @@ ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "everstep"
 
 # A module may import its own layer and those before it, never those after it.
-LAYERS = ["errors", "model", "codec", "journal", "policy", "store", "trail", "run", "models", "graph", "capturing", "testing", "cli"]
+LAYERS = [
+    "errors",
+    "actual",
+    "model",
+    "codec",
+    "journal",
+    "policy",
+    "store",
+    "trail",
+    "run",
+    "models",
+    "graph",
+    "capturing",
+    "testing",
+    "cli",
+]
 
 PUBLIC_NAMES: list[str] = [
     "AsyncModelClient",

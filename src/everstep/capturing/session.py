@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from everstep.capturing import loops, seams
+from everstep.capturing import loops, seams, senses
 from everstep.capturing.exchange import Exchange, Halted, end_open_calls
 from everstep.capturing.seal import Seal, leave_network, sealed
 from everstep.capturing.threads import Gate
+from everstep.codec.chain import Entry
 from everstep.errors import RunFinishedError, SealedError, UnknownOutcomeError
 from everstep.model import Durability
 from everstep.models.prices import Prices, PriceTable
@@ -41,10 +42,11 @@ class Captured(Workflow[..., Any]):
         super().__init__(_unnamed, name)
         self._code_digest = code or "unknown"
         self._typed = typed
+        self.senses: dict[str, Any] = {}  # what is said of time and chance
 
     def fingerprint(self) -> dict[str, Any]:
         """What its calls may depend on beside what it was called with; and how it was called, to do it again."""
-        return {**super().fingerprint(), CAPTURED: list(self._typed or ())}
+        return {**super().fingerprint(), CAPTURED: list(self._typed or ()), **self.senses}
 
 
 def _unnamed(command: list[str] | None = None) -> None:
@@ -60,6 +62,7 @@ class Session:
         self.run = life.run
         self.unknown = unknown  # what becomes of a call that was sent, and of whose answer nobody knows
         self.open_calls: set[Exchange] = set()
+        self.senses: senses.Senses
         self.gate = Gate(life.run)
         self.value: Any = None  # what the program gave
         self.report: ReplayReport | None = None
@@ -109,8 +112,9 @@ class Session:
         for hit in [] if self._seal is None else self._seal.hits:
             yield Divergence(self.id, "not on record", hit.what, None, f"{hit.where} would {hit.what}.", ())
 
-    def passed(self, ask: Ask) -> None:
-        """A call has its outcome."""
+    def passed(self, ask: Ask, entry: Entry | None = None) -> None:
+        """A call has its outcome, in this row, or the one that was written last."""
+        self.senses.passed(ask, entry)
 
 
 def boundary() -> Lane | None:
@@ -145,23 +149,33 @@ def capture(
     seal: Sealing = "calls",
     allow: Sequence[str] = (),
     whole_process: bool = False,
+    clock: bool = True,
+    entropy: bool = True,
 ) -> Iterator[Session]:
     """Make the calls of what follows the steps of a run, or have them answered by one.
 
     With the id of a run that was interrupted or failed its calls are answered from the record as far as that goes,
     then live. With mode="verify" nothing is live, and what differs raises DivergenceError. `seal` says what a replay
     refuses that is not on record: calls to the outside, or also files written elsewhere than in temporary folders and
-    those that `allow` names.
+    those that `allow` names. `clock` and `entropy` say whether time and chance are such that a replay has them again.
     """
     trail = trail.trail if isinstance(trail, AsyncTrail) else trail
     seams.install()
     loops.watch()
-    life = _begun(trail, id, Captured(name, code, typed), command, mode, tags, durability)
+    program = Captured(name, code, typed)
+    program.senses = senses.said(clock_too=clock, entropy_too=entropy)
+    life = _begun(trail, id, program, command, mode, tags, durability)
     session = Session(life, unknown, prices)
+    session.senses = senses.Senses(life, clock_too=clock, entropy_too=entropy)
     began, error = time.perf_counter(), None
     token = CURRENT.set(life.run.root)
     try:
-        with loops.known(life.run), terminable(life.run), session.sealed(seal, allow, whole_process=whole_process):
+        with (
+            loops.known(life.run),
+            terminable(life.run),
+            session.senses.given(),
+            session.sealed(seal, allow, whole_process=whole_process),
+        ):
             yield session
     except Halted as halted:
         error = halted.__cause__ or Suspended()

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import ormsgpack
 
+from everstep import actual
+
 KEY_SIZE = 16
 DIGEST_SIZE = 16
 _ERASED_SIZE = 2 * DIGEST_SIZE
@@ -45,9 +47,9 @@ def _new_key() -> bytes:
     try:
         return _keys.popleft()
     except IndexError:
-        fresh = os.urandom(256 * KEY_SIZE)
+        fresh = actual.urandom(256 * KEY_SIZE)
         _keys.extend(fresh[start : start + KEY_SIZE] for start in range(0, len(fresh), KEY_SIZE))
-        return os.urandom(KEY_SIZE)
+        return actual.urandom(KEY_SIZE)
 
 
 def _digest(meta: bytes, data: bytes) -> bytes:

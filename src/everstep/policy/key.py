@@ -12,6 +12,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from everstep import actual
 from everstep.errors import RedactionKeyError
 
 _SIZE = 32
@@ -79,7 +80,7 @@ def _make(path: Path) -> None:
     whole = Path(name)
     try:
         with open(handle, "wb") as file:  # noqa: PTH123 - it is open already
-            file.write(os.urandom(_SIZE))
+            file.write(actual.urandom(_SIZE))
             file.flush()
             os.fsync(handle)
         # A link, unlike a rename, never replaces what is there.

@@ -95,9 +95,11 @@ class Lane:
     """A sequence of steps: no two of them are at work at the same time."""
 
     __slots__ = (
-        "__weakref__", "busy", "joined", "names", "path", "plain", "position", "run", "scope", "seen", "spawned",
-        "stopped", "track", "unordered", "up",
+        "__weakref__", "busy", "drawn", "hand", "joined", "names", "path", "plain", "position", "run", "scope", "seen",
+        "spawned", "stopped", "track", "unordered", "up",
     )  # fmt: skip
+    hand: Any  # of the clock that a captured program sees; set when it is first asked for
+    drawn: tuple[int, dict[str, int]]  # at which position it drew by chance, and how often for whom; so too
 
     def __init__(self, run: Execution, scope: Scope, path: str, up: Lane | None) -> None:
         self.run = run

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from everstep import actual
 from everstep.codec import chain, record
 from everstep.codec.record import read_payload
 from everstep.errors import (
@@ -98,7 +98,7 @@ class Life:
         if trail is None and always.replays:
             trail = self.trail = open_trail(":memory:")  # to have something to go through
         if trail is None:
-            self.run = Execution(name, run_id or f"run-{uuid.uuid4().hex[:16]}", as_child=self.as_child)
+            self.run = Execution(name, run_id or f"run-{actual.token(8)}", as_child=self.as_child)
             self._live()
             return None
         heart.give_up_again()

@@ -32,11 +32,14 @@ class Pen:
         self.lock = threading.RLock()
         self.failure: Exception | None = None
         self._durability = durability
+        self.beside: dict[str, Any] = {}  # what the next row says beside its own
         self._drafted: list[Append] = []  # rows that go with the next ones, in one transaction
         self._backlog: deque[Callable[[], bool]] = deque()
 
     def draft(self, name: str, **detail: Any) -> Entry:
         """Draft a row; `send` writes it. Raises, with nothing drafted, if a value does not fit."""
+        if self.beside:
+            detail["metadata"], self.beside = {**(detail.get("metadata") or {}), **self.beside}, {}
         return self._draft(self.scribe.row, name, **detail)
 
     def draft_outcome(self, name: str, ops: list[Any], **detail: Any) -> Entry:

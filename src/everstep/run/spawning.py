@@ -191,12 +191,18 @@ def _job(origin: Lane, function: Callable[..., Any]) -> Callable[..., Any]:
             if lane is not origin:
                 lane.run.lane_ended(lane, whole=whole, task=False)
 
+    job.__dict__["lane"] = lane
     return job
 
 
 def _beside(origin: Lane, kind: str, function: Any) -> Lane:
     """A new lane for what a thread does; of a run that is over, the same one, where every step is refused."""
-    return origin if origin.run.closed else origin.spawn(kind, _function_name(function))
+    if origin.run.closed:
+        return origin
+    lane = origin.spawn(kind, _function_name(function))
+    if origin.run.captured is not None:
+        origin.run.captured.senses.parted(origin, lane)
+    return lane
 
 
 def _function_name(function: Any) -> str:
@@ -215,7 +221,11 @@ def _submit_in_lane(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: 
     lane = here()
     if lane is None:
         return _submit(self, fn, *args, **kwargs)
-    return _submit(self, _job(lane, fn), *args, **kwargs)
+    job = _job(lane, fn)
+    future = _submit(self, job, *args, **kwargs)
+    if lane.run.captured is not None:
+        lane.run.captured.senses.joined_by(future, job.__dict__["lane"])
+    return future
 
 
 @functools.wraps(_start)
@@ -244,6 +254,8 @@ def _start_in_lane(self: threading.Thread) -> None:
     self.run = run_in_lane  # type: ignore[method-assign] # of this one thread
     if awaited:
         lane.run.lane_began(lane, None)
+    if lane.run.captured is not None:
+        lane.run.captured.senses.joined_by(self, lane)
     try:
         _start(self)
     except BaseException:  # it never began, so it will not end

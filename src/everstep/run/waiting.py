@@ -6,9 +6,10 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from everstep import actual
 from everstep.codec import record
 from everstep.errors import JournalError, PauseExpiredError
 from everstep.model import Kind, Status
@@ -117,7 +118,7 @@ def _pause_flow(lane: Lane, asked: dict[str, Any], loop: asyncio.AbstractEventLo
         return serve(run, ask)
     else:
         asked = run.trail.step(run.run_id, recorded.id or recorded.seq, view=True).pause
-    if expired(asked, datetime.now(UTC)):
+    if expired(asked, actual.now()):
         inner = run.enter(ask, 1)
         error = PauseExpiredError(run.run_id, asked["prompt"], asked["deadline"])
         yield from settled(run, ask, failed(run, ask, inner, error, run.leave(ask), loop), loop, error)
@@ -155,7 +156,7 @@ def _sleep_flow(lane: Lane, seconds: float, loop: asyncio.AbstractEventLoop | No
     if run.pen is not None and run.trail is not None:
         if recorded is not None:
             began = run.trail.step(run.run_id, recorded.seq, view=True).started_at
-            left = max(0.0, seconds - (datetime.now(UTC) - began).total_seconds())
+            left = max(0.0, seconds - (actual.now() - began).total_seconds())
         else:
             with run.lock:
                 run.begun(inner.scope)

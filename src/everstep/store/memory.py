@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
+from everstep import actual
 from everstep.codec import frame
 from everstep.codec.chain import Entry, genesis
 from everstep.codec.keyframe import refs
@@ -95,7 +95,7 @@ class MemoryStore:
                     return self._claim_of(known, new.owner, new.lease)
                 raise RunExistsError(new.id)
             new = replace(new, tags=dict(new.tags))
-            root, lease = new.root or new.id, time.time() + new.lease
+            root, lease = new.root or new.id, actual.time() + new.lease
             run = _Run(self._keys + 1, new, [], root, genesis(root), owner=new.owner, lease=lease)
             if new.fork is not None:
                 self._share(run, *new.fork)
@@ -116,7 +116,7 @@ class MemoryStore:
     def claim(self, run_id: str, owner: str, lease: float = LEASE_SECONDS) -> Claim:
         with self._lock:
             self._check_open()
-            run, now = self._find(run_id), time.time()
+            run, now = self._find(run_id), actual.time()
             if run.owner is not None and run.owner != owner and run.lease > now:
                 raise OwnedError(run_id, run.owner, run.lease - now)
             if run.owner != owner:
@@ -130,7 +130,7 @@ class MemoryStore:
             run = self._find(claim.run_id)
             if (run.key, run.epoch) != (claim.key, claim.epoch):
                 raise StaleWriterError(claim.run_id, claim.epoch, run.epoch)
-            run.owner, run.lease = (claim.owner if lease > 0 else None), time.time() + lease
+            run.owner, run.lease = (claim.owner if lease > 0 else None), actual.time() + lease
 
     def request(self, run_id: str, word: str) -> None:
         with self._lock:
@@ -185,7 +185,7 @@ class MemoryStore:
             raise ConflictError(claim.run_id, entries[0].seq, run.seq)
         run.history.extend(entries)
         run.arrived.update((entry.seq, next(self._arrivals)) for entry in entries)
-        run.lease = max(run.lease, time.time() + claim.lease)
+        run.lease = max(run.lease, actual.time() + claim.lease)
         self._blobs.update(append.blobs or {})
         if append.status is not None:
             run.status = append.status

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 import apsw
 import ormsgpack
 
+from everstep import actual
 from everstep.codec.chain import Entry, genesis
 from everstep.codec.record import blob_ids
 from everstep.errors import ConflictError, DamagedError, OwnedError, RunExistsError, StaleWriterError
@@ -40,7 +40,7 @@ def add_rows(connection: apsw.Connection, append: Append, execute: Callable[...,
         execute(sql, (claim.key, *entry))
         sql = _INSERT_NEXT
     last = entries[-1]
-    execute(_ADVANCE, (last.seq, last.hash, time.time() + claim.lease, claim.key, claim.hash, claim.epoch))
+    execute(_ADVANCE, (last.seq, last.hash, actual.time() + claim.lease, claim.key, claim.hash, claim.epoch))
     if connection.changes() != 1:
         connection.execute("delete from step where id > last_insert_rowid() - ?", (len(entries),))
         _explain(connection, append)
@@ -106,7 +106,7 @@ def create_run(connection: apsw.Connection, new: NewRun) -> Claim:
         "insert into run(id, root, workflow, status, owner, lease, epoch, head, seq, hash, base, swept, created, "
         "parent, fork_key, fork_row, forked_from, fork_seq, retry_of, retry_index, tags, seal) "
         "values(?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, x'')",
-        (new.id, start.root, new.workflow, STATUS_NUMBER[Status.ACTIVE], new.owner, time.time() + new.lease,
+        (new.id, start.root, new.workflow, STATUS_NUMBER[Status.ACTIVE], new.owner, actual.time() + new.lease,
          start.row, start.seq, start.hash, start.base, start.seq + 1, new.created, new.parent, start.fork_key,
          start.row, *(new.fork or (None, None)), new.retry_of, new.retry_index, ormsgpack.packb(new.tags)),
     )  # fmt: skip
@@ -147,7 +147,7 @@ def _fork_point(connection: apsw.Connection, new: NewRun) -> _Start:
 def claim_run(connection: apsw.Connection, run_id: str, owner: str, lease: float) -> Claim:
     """Give a run to a new owner, unless another still holds it."""
     run = rows.find_run(connection, run_id).row
-    now, epoch = time.time(), run.epoch
+    now, epoch = actual.time(), run.epoch
     if run.owner is not None and run.owner != owner and run.lease > now:
         raise OwnedError(run_id, run.owner, run.lease - now)
     if run.owner != owner:  # the same owner asking again keeps its epoch
@@ -173,5 +173,5 @@ def renew_run(connection: apsw.Connection, claim: Claim, lease: float) -> None:
     if run.key != claim.key or run.epoch != claim.epoch:
         raise StaleWriterError(claim.run_id, claim.epoch, run.epoch)
     owner = claim.owner if lease > 0 else None
-    connection.execute("update run set owner = ?, lease = ? where key = ?", (owner, time.time() + lease, run.key))
+    connection.execute("update run set owner = ?, lease = ? where key = ?", (owner, actual.time() + lease, run.key))
     rows.reseal(connection, run.key)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from everstep import actual
 from everstep.codec.record import StepRecord
 from everstep.errors import AnswerError, NotWaitingError, OwnedError, RunCancelledError, RunFinishedError
 from everstep.journal import Journal
@@ -77,7 +77,7 @@ def answer(trail: Trail, run: RunRow, value: Any, pause: int | None, *, retry: b
             if retry:
                 raise NotWaitingError(run.id, "a question is answered, not tried again")
             asking.check(step.pause, value)
-            if asking.expired(step.pause, datetime.now(UTC)):
+            if asking.expired(step.pause, actual.now()):
                 raise NotWaitingError(run.id, f"the time to answer {step.pause['prompt']!r} is over")
         name, append = (None, False) if retry else step.metadata.get(OUTPUT, (None, False))
         values = _by_name(step, name, value) if isinstance(name, list) else None

@@ -15,6 +15,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from typing import Any
 
+from everstep import actual
 from everstep.errors import AnswerError, QuestionError
 from everstep.trail.schemas import NotPlainError, derived, described, kind_of, nests, plain, shown
 
@@ -150,10 +151,10 @@ def _moment(deadline: timedelta | float | datetime) -> datetime:
             raise ValueError("its deadline has no time zone")
         return deadline.astimezone(UTC)
     if isinstance(deadline, timedelta):
-        return datetime.now(UTC) + deadline
+        return actual.now() + deadline
     if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not math.isfinite(deadline):
         raise TypeError("its deadline is no timedelta, number of seconds or datetime")
-    return datetime.now(UTC) + timedelta(seconds=deadline)
+    return actual.now() + timedelta(seconds=deadline)
 
 
 def _aware(moment: datetime) -> datetime:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypedDict
 
+from everstep import actual
 from everstep.codec.chain import genesis, is_erased
 from everstep.codec.record import INPUTS, read_payload
 from everstep.codec.values import encode, view
@@ -129,7 +129,7 @@ def gated_tags(gate: Gate, tags: Mapping[str, str] | None) -> dict[str, str]:
 def id_of(gate: Gate, given: str | None) -> str:
     """The id of a run: the given one, or a new one."""
     if given is None:
-        return f"run-{uuid.uuid4().hex[:16]}"
+        return f"run-{actual.token(8)}"
     if given == "":
         raise UnstorableError("id", "it is empty", "Leave it out to get a new one.")
     return text(gate, "id", given)

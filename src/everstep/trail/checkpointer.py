@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal, get_args
 
+from everstep import actual
 from everstep.codec.record import StepRecord
 from everstep.errors import RunNotFoundError
 from everstep.model import STATUSES, Durability, Status, StepError
@@ -72,7 +73,7 @@ def _one_of(name: str, value: object, words: Any) -> None:
 
 
 def _now() -> datetime:
-    return datetime.now(UTC)
+    return actual.now()
 
 
 class SqliteCheckpointer(Trail):

@@ -17,10 +17,11 @@ import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from everstep import actual
 from everstep.codec.record import StepRecord
 from everstep.errors import HandlerWarning
 from everstep.trail.late import Late
@@ -51,7 +52,7 @@ class Event:
     error: str | None = None
     node_name: str | None = None  # of a chunk: the node that is at work, and has no record yet
     chunk: Any = None
-    at: datetime = field(default_factory=partial(datetime.now, UTC))
+    at: datetime = field(default_factory=actual.now)
 
 
 Handler = Callable[[Event], Any]

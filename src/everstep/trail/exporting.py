@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import os
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 
 import ormsgpack
 
+from everstep import actual
 from everstep.codec import chain, frame, record
 from everstep.codec.chain import Entry
 from everstep.codec.delta import SET, VERBS
@@ -182,7 +182,7 @@ def piece_line(name: bytes, data: bytes) -> str:
 
 def _write(place: Path, data: bytes) -> None:
     """Put the file there whole, or not at all."""
-    beside = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}")
+    beside = place.with_name(f".{place.name}.{actual.token(4)}")
     try:
         with beside.open("xb") as file:
             file.write(data)

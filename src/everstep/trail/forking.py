@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
+from everstep import actual
 from everstep.codec import record
 from everstep.codec.delta import APPEND, SET
 from everstep.codec.record import StepRecord, read_payload
@@ -71,7 +71,7 @@ def fork(
         about = {REUSE: True} if reuse else None
         rows.append(scribe.row("fork", kind=Kind.FORK, set=set, inputs=dict(inputs or {}) or None, metadata=about))
     new = NewRun(
-        id=new_id, owner=owner, created=time.time_ns() // 1000, workflow=source.workflow, parent=source.parent,
+        id=new_id, owner=owner, created=actual.time_ns() // 1000, workflow=source.workflow, parent=source.parent,
         tags={**source.tags, **gated_tags(gate, tags)}, fork=(run_id, shared.seq), lease=held,
         entries=[entry for row in rows for entry in row.entries],
         blobs={name: blob for row in rows for name, blob in (row.blobs or {}).items()},

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
-import uuid
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+
+from everstep import actual
 
 _BOOT, _PROCESSES = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
 
 
 def new_owner() -> str:
     """A name for a writer that nobody else has."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_place()}{uuid.uuid4().hex[:8]}"
+    return f"{socket.gethostname()}:{os.getpid()}:{_place()}{actual.token(4)}"
 
 
 def is_gone(owner: str) -> bool:

@@ -6,11 +6,11 @@ No waiting here: the two recorders hand what this drafts to the store and say ho
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Unpack
 
+from everstep import actual
 from everstep.codec import chain, frame, record
 from everstep.codec.blobs import BLOB_SIZE, outline
 from everstep.codec.chain import Entry
@@ -99,7 +99,7 @@ class Scribe:
         stored = self._names.get(name)
         if stored is None:  # a program has few names, and looking one over takes longer than looking it up
             stored = self._names[name] = text(self.gate, "name", name)
-        columns = (seq, _STEP, _COMPLETED, stored, time.time_ns() // 1000 - duration, duration)
+        columns = (seq, _STEP, _COMPLETED, stored, actual.time_ns() // 1000 - duration, duration)
         return self._draft(columns, meta, [None, output, ops or None], inputs, None)
 
     def _step(
@@ -164,7 +164,7 @@ class Scribe:
             node_type, attempt_series_id, metadata,
         ]  # fmt: skip
         duration = micros(duration_ms)
-        when = moment(started) if started is not None else time.time_ns() // 1000 - duration
+        when = moment(started) if started is not None else actual.time_ns() // 1000 - duration
         stored = text(self.gate, "name", name)
         columns = (seq, _STEP if kind is Kind.STEP else KIND_NUMBER[Kind(kind)], number, stored, when, duration)
         payload = [inputs, output, changes or None, kept_error, pause]

@@ -1,0 +1,179 @@
+"""Chance that can be drawn again: derived from a seed that is kept with the run, so that nothing else need be.
+
+What the system is asked for in captured code is a keyed digest of where it is asked: which lane, at which of its
+steps, in which module, for the how-manieth time. So lanes do not disturb one another, nor what a library draws the
+code that uses it. A call that is being made gets what the system gives: no key of a connection is derived. Who can read
+the run can derive what the program drew, its tokens too.
+
+A fork goes on with a seed of its own from where it leaves the other run: what must be unique, stays so.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import sys
+import tempfile
+import uuid
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import Context
+from hashlib import shake_256
+from types import FrameType
+from typing import Any
+
+from everstep import actual
+from everstep.run.lanes import Lane, here
+
+SEED_SIZE = 32
+_FOR_OTHERS = frozenset({"everstep.capturing.entropy", "random", "secrets", "uuid", "tempfile"})
+_NODE_SIZE = 6  # bytes of the number of a machine, as it stands in a uuid1
+_MULTICAST = 1 << 40  # says that the number is no machine's
+
+
+class Well:
+    """Where the chance of one captured program comes from."""
+
+    def __init__(self, seeds: Sequence[tuple[int, bytes]], outcomes: Sequence[int]) -> None:
+        """`seeds` with the row that each begins with, `outcomes` the rows of those on record."""
+        self._seeds = sorted(seeds)
+        rows = sorted(outcomes)
+        starts = [start for start, _ in self._seeds]
+        self._due = [sum(row < start for row in rows) for start in starts]  # outcomes before a seed holds for all
+        self._starts = starts
+        self._served: set[int] = set()
+        self._asked = -1
+
+    def passed(self, seq: int) -> None:
+        """An outcome on record was given to the code."""
+        if len(self._seeds) > 1:
+            self._served.add(seq)
+
+    def asked(self, seq: int | None) -> None:
+        """The code asked for a step: the row that it begins with, None if there is none."""
+        self._asked = max(self._asked, sys.maxsize if seq is None else seq)
+
+    def draw(self, lane: Lane, size: int) -> bytes:
+        """Bytes for a lane."""
+        known: tuple[int, dict[str, int]] | None = getattr(lane, "drawn", None)
+        if known is None or known[0] != lane.position:
+            known = lane.drawn = lane.position, {}
+        counts = known[1]
+        module = _drawing_module()
+        count = counts[module] = counts.get(module, 0) + 1
+        place = f"{lane.scope.key()}|{lane.path}|{lane.position}|{module}|{count}"
+        return derived(self._seed(lane), place, size)
+
+    def _seed(self, lane: Lane) -> bytes:
+        if len(self._seeds) == 1:
+            return self._seeds[0][1]
+        track, last = lane.track, self._seeds[-1][0]
+        if track is not None and lane.position < len(track.steps) and track.steps[lane.position].seq < last:
+            return self._seeds[bisect_right(self._starts, track.steps[lane.position].seq) - 1][1]
+        served = len(self._served)
+        place = max(
+            number
+            for number, start in enumerate(self._starts)
+            if number == 0 or served >= self._due[number] or self._asked >= start
+        )
+        return self._seeds[place][1]
+
+
+def _drawing_module() -> str:
+    """The name of the module that draws, beyond those that draw for others."""
+    frame: FrameType | None = sys._getframe(3)  # noqa: SLF001 - who calls is to be seen nowhere else
+    name = ""
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if name not in _FOR_OTHERS:
+            break
+        frame = frame.f_back
+    return name
+
+
+def derived(seed: bytes, place: str, size: int) -> bytes:
+    """Bytes that follow from a seed and a place."""
+    return shake_256(b"%b|%b" % (seed, place.encode())).digest(size)
+
+
+# Where programs get chance from.
+
+_urandom, _getrandom = os.urandom, getattr(os, "getrandom", None)
+_seed_of, _seed_global = random.Random.seed, random.seed
+
+
+def _source() -> Callable[[int], bytes] | None:
+    """What the code that calls draws from; None if that is the system."""
+    lane = here()
+    if lane is None or lane.run.captured is None or lane.run.closed:
+        return None
+    well: Well | None = lane.run.captured.senses.well
+    leaf = lane.scope.leaf
+    if well is None or (leaf is not None and not leaf.over):
+        return None
+    return functools.partial(well.draw, lane)
+
+
+@functools.wraps(_urandom)
+def _urandom_drawn(size: int, /) -> bytes:
+    draw = _source()
+    return _urandom(size) if draw is None or size < 0 else draw(size)
+
+
+def _getrandom_drawn(size: int, flags: int = 0) -> bytes:
+    draw = _source()
+    return _getrandom(size, flags) if draw is None or size < 0 else draw(size)  # type: ignore[misc] # it is there
+
+
+def _or_drawn(given: Any) -> Any:
+    """What to seed with: the C code beneath asks the system itself if it is given nothing."""
+    draw = _source() if given is None else None
+    return given if draw is None else int.from_bytes(draw(SEED_SIZE), "big")
+
+
+@functools.wraps(_seed_of)
+def _seed_of_drawn(self: random.Random, a: Any = None, version: int = 2) -> None:
+    _seed_of(self, _or_drawn(a), version)
+
+
+@functools.wraps(_seed_global)
+def _seed_global_drawn(a: Any = None, version: int = 2) -> None:
+    _seed_global(_or_drawn(a), version)
+
+
+def watch() -> None:
+    """Wrap the ways to chance. Once: to unwrap would race with others who wrap them."""
+    if os.urandom is _urandom:
+        os.urandom = _urandom_drawn
+        random._urandom = _urandom_drawn  # type: ignore[attr-defined] # noqa: SLF001 - what SystemRandom and secrets draw with
+        if _getrandom is not None:
+            os.getrandom = _getrandom_drawn
+        random.Random.seed = _seed_of_drawn  # type: ignore[method-assign] # this is the wrapping
+        random.seed = _seed_global_drawn
+
+
+@contextmanager
+def seeded(seed: bytes) -> Iterator[None]:
+    """While this lasts, what the process has one of for all follows from the seed too, and then is what it was."""
+    Context().run(tempfile.gettempdir)  # it draws when it is first called; here it does so in nobody's lane
+    before = random.getstate(), uuid._node, tempfile._name_sequence  # type: ignore[attr-defined] # noqa: SLF001 - nothing public sets them
+    random.seed(int.from_bytes(derived(seed, "random", SEED_SIZE), "big"))
+    _set_node(int.from_bytes(derived(seed, "node", _NODE_SIZE), "big") | _MULTICAST)
+    tempfile.__dict__["_name_sequence"] = None  # made anew when a name is asked for
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        _set_node(before[1])
+        tempfile.__dict__["_name_sequence"] = before[2]
+
+
+def _set_node(node: int | None) -> None:
+    uuid.__dict__.update(_node=node, _last_timestamp=None)
+
+
+def new_seed() -> bytes:
+    """A seed by chance."""
+    return actual.urandom(SEED_SIZE)
