@@ -6,16 +6,14 @@ sizes of its chunks. Headers of the request are not stored at all, and no part o
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from everstep.capturing import providers
+from everstep.capturing import codings, providers
 from everstep.capturing.calls import Call
 from everstep.run.steps import Unknown
 
@@ -78,9 +76,11 @@ def _asked(body: bytes, kind: str) -> Any:
         return body
     if "json" in kind or text[:1] in {"{", "["}:
         try:
-            return json.loads(text)
+            found = json.loads(text)
         except ValueError:
             return text
+        # The order of the settings means nothing; further in, that of a tool's parameters may mean something to a model.
+        return dict(sorted(found.items())) if isinstance(found, dict) else found
     if "x-www-form-urlencoded" in kind:
         return [list(pair) for pair in parse_qsl(text, keep_blank_values=True)]
     return text
@@ -117,11 +117,13 @@ class _Form:
         if head.length is not None and head.length != len(whole):
             stored["missing"] = head.length - len(whole)  # it was cut off, or left, or only its head was asked for
         coding = (head.get("content-encoding") or "").strip().lower()
-        decoded = _decoded(whole, coding)
-        if decoded is None:
+        said = codings.decoded(chunks, coding)
+        if said is None:
             stored["raw"] = True
-        elif coding:
-            whole, sizes = decoded, [len(decoded)]
+        else:
+            whole, sizes = b"".join(said[0]), [len(piece) for piece in said[0]]
+            if not said[1]:
+                stored["open"] = True  # its coding has not come to its end
         body, cleaned = _cleaned(whole, clean)
         stored["body"] = body
         if len(sizes) > 1:
@@ -142,14 +144,12 @@ class _Form:
         ]
         head = Head(stored["status"], headers, stored.get("version", "HTTP/1.1"), stored.get("reason", ""))
         coding = (head.get("content-encoding") or "").strip().lower()
-        if coding and not stored.get("raw"):
-            body = _encoded(body, coding)
-            chunks = [body] if body else []
-        else:
-            ends = [0, *accumulate(stored.get("sizes") or [len(body)])]
-            chunks = [body[start:end] for start, end in pairwise(ends) if end > start]
+        ends = [0, *accumulate(stored.get("sizes") or [len(body)])]
+        chunks = [body[start:end] for start, end in pairwise(ends) if end > start]
+        if not stored.get("raw"):
+            chunks = codings.encoded(chunks, coding, ended=not stored.get("open"))
         if head.length is not None:  # what is stored is decoded and cleaned; the headers stay what they were
-            head.length = len(body) + stored.get("missing", 0)
+            head.length = sum(map(len, chunks)) + stored.get("missing", 0)
         return head, chunks
 
     def used(self, asked: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:
@@ -158,24 +158,6 @@ class _Form:
 
 
 FORM = _Form()
-
-
-def _decoded(body: bytes, coding: str) -> bytes | None:
-    """A body without its content coding; None if it has one that is not known, or was cut off in it."""
-    try:
-        if coding in {"", "identity"}:
-            return body
-        if coding in {"gzip", "x-gzip"}:
-            return gzip.decompress(body)
-        if coding == "deflate":
-            return zlib.decompress(body)
-    except (OSError, EOFError, zlib.error):
-        pass
-    return None
-
-
-def _encoded(body: bytes, coding: str) -> bytes:
-    return zlib.compress(body) if coding == "deflate" else gzip.compress(body, mtime=0)
 
 
 def _cleaned(body: bytes, clean: Callable[[str], str]) -> tuple[str | bytes, bytes | None]:

@@ -1,0 +1,134 @@
+"""A program that was changed diverges at the step where that matters, with the cause; one that was tidied up does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import everstep
+from everstep.errors import DivergenceError
+from tests.capture.server import ModelServer
+
+PROGRAM = """
+import httpx
+
+RETRIES = 3
+
+
+def ask(client, prompt, model="small", temperature=0.5):
+    messages = [{"role": "user", "content": prompt}]
+    body = {"model": model, "messages": messages, "temperature": temperature}
+    answer = client.post(URL + "/v1/chat/completions", json=body)
+    return answer.json()["choices"][0]["message"]["content"]
+
+
+def parse(text):
+    return text.split()[1]
+
+
+def weather(client):
+    for _ in range(RETRIES):
+        answer = client.get(URL + "/flaky?key=weather")
+        if answer.status_code == 200:
+            return answer.json()
+    return None
+
+
+def main():
+    with httpx.Client() as client:
+        plan = ask(client, "Plan a trip to Oslo")
+        found = weather(client)
+        first = ask(client, f"The first day of {parse(plan)}")
+        if found:
+            client.get(URL + "/plain/maps")
+        second = ask(client, "Pack the bag", model="large")
+    return f"{len(first) > 3} {len(second) > 3} done"
+"""
+# The rows of the record: two for each call, of which the second has the answer.
+PLAN, FLAKY, WEATHER, FIRST, MAPS, PACK, END = 1, 3, 5, 7, 9, 11, 13
+
+CHANGED = {
+    "prompt": ("Plan a trip to Oslo", "Plan a journey to Oslo", PLAN, "changed argument"),
+    "model": ('model="large"', 'model="huge"', PACK, "changed argument"),
+    "default argument": ("temperature=0.5", "temperature=0.0", PLAN, "changed argument"),
+    "parse": ("split()[1]", "split()[0]", FIRST, "changed argument"),
+    "order": (
+        '        plan = ask(client, "Plan a trip to Oslo")\n        found = weather(client)\n',
+        '        found = weather(client)\n        plan = ask(client, "Plan a trip to Oslo")\n',
+        PLAN,
+        "changed order",
+    ),
+    "extra call": ("        if found:", '        client.get(URL + "/plain/news")\n        if found:', MAPS, "changed argument"),
+    "extra call at the end": (
+        "    return f", '        client.get(URL + "/plain/news")\n    return f', None, "extra step"
+    ),
+    "removed call": ('            client.get(URL + "/plain/maps")\n', "            pass\n", MAPS, "missing step"),
+    "branch": ("if found:", "if not found:", MAPS, "missing step"),
+    "constant after the last call": ("done", "finished", END, "changed result"),
+    "retry": ("RETRIES = 3", "RETRIES = 1", WEATHER, "missing step"),
+    "address": ("/plain/maps", "/plain/atlas", MAPS, "changed argument"),
+}  # fmt: skip
+SAME = {
+    "comment": ("def parse", "# What the model said first.\ndef parse"),
+    "renamed local": ("found", "forecast"),
+    "refactored": ('    return text.split()[1]', "    words = text.split()\n    return words[1]"),
+    "log line": ("        found = weather(client)", '        found = weather(client)\n        _ = f"found {found}"'),
+    "reordered definitions": ("RETRIES = 3\n", "def unused():\n    return 1\n\n\nRETRIES = 3\n"),
+    "default said": ('"Plan a trip to Oslo")', '"Plan a trip to Oslo", temperature=0.5)'),
+    "keys in another order": (
+        '{"model": model, "messages": messages, "temperature": temperature}',
+        '{"temperature": temperature, "messages": messages, "model": model}',
+    ),
+    "another client": ("httpx.Client()", "httpx.Client(timeout=30, headers={'x-team': 'two'})"),
+    "a rotated key": ("httpx.Client()", "httpx.Client(headers={'authorization': 'Bearer another-key'})"),
+    "more retries than needed": ("RETRIES = 3", "RETRIES = 5"),
+    "type hints": ("def parse(text):", "def parse(text: str) -> str:"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[everstep.Trail, str]]:
+    """A trail with the run of the program, its server stopped."""
+    path: Path = tmp_path_factory.mktemp("changes") / "trail.db"
+    with everstep.open(path) as trail:
+        with ModelServer() as server, everstep.capture(trail, "trip") as session:
+            session.value = _run(PROGRAM, server.url)
+        yield trail, server.url
+
+
+def _run(program: str, url: str) -> Any:
+    names: dict[str, Any] = {"URL": url, "__name__": "program"}
+    exec(compile(program, "program.py", "exec"), names)  # noqa: S102 - the program under test
+    return names["main"]()
+
+
+def _replayed(recorded: tuple[everstep.Trail, str], program: str) -> Any:
+    trail, url = recorded
+    try:
+        with everstep.capture(trail, "trip", mode="verify") as session:
+            session.value = _run(program, url)
+    except DivergenceError:
+        pass
+    return session.report
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_a_change_is_reported_at_its_step_with_its_cause(recorded: tuple[everstep.Trail, str], what: str) -> None:
+    """promise 6."""
+    old, new, seq, cause = CHANGED[what]
+    assert PROGRAM.count(old) >= 1
+    report = _replayed(recorded, PROGRAM.replace(old, new))
+    assert not report.identical
+    assert (report.first.seq, report.first.cause) == (seq, cause), str(report)
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_what_changes_nothing_is_no_divergence(recorded: tuple[everstep.Trail, str], what: str) -> None:
+    """promise 6."""
+    old, new = SAME[what]
+    assert PROGRAM.count(old) >= 1
+    report = _replayed(recorded, PROGRAM.replace(old, new))
+    assert report.identical, str(report)
