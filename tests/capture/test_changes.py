@@ -1,4 +1,4 @@
-"""A program that was changed diverges at the step where that matters, with the cause; one that was tidied up does not."""
+"""A changed program diverges at the step where the change matters, with its cause; one that was tidied up does not."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ CHANGED = {
         PLAN,
         "changed order",
     ),
-    "extra call": ("        if found:", '        client.get(URL + "/plain/news")\n        if found:', MAPS, "changed argument"),
+    "extra call": (
+        "        if found:", '        client.get(URL + "/plain/news")\n        if found:', MAPS, "changed argument"
+    ),
     "extra call at the end": (
         "    return f", '        client.get(URL + "/plain/news")\n    return f', None, "extra step"
     ),
@@ -74,7 +76,7 @@ CHANGED = {
 SAME = {
     "comment": ("def parse", "# What the model said first.\ndef parse"),
     "renamed local": ("found", "forecast"),
-    "refactored": ('    return text.split()[1]', "    words = text.split()\n    return words[1]"),
+    "refactored": ("    return text.split()[1]", "    words = text.split()\n    return words[1]"),
     "log line": ("        found = weather(client)", '        found = weather(client)\n        _ = f"found {found}"'),
     "reordered definitions": ("RETRIES = 3\n", "def unused():\n    return 1\n\n\nRETRIES = 3\n"),
     "default said": ('"Plan a trip to Oslo")', '"Plan a trip to Oslo", temperature=0.5)'),
@@ -101,7 +103,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[everste
 
 def _run(program: str, url: str) -> Any:
     names: dict[str, Any] = {"URL": url, "__name__": "program"}
-    exec(compile(program, "program.py", "exec"), names)  # noqa: S102 - the program under test
+    exec(compile(program, "program.py", "exec"), names)
     return names["main"]()
 
 
@@ -117,7 +119,7 @@ def _replayed(recorded: tuple[everstep.Trail, str], program: str) -> Any:
 
 @pytest.mark.parametrize("what", CHANGED)
 def test_a_change_is_reported_at_its_step_with_its_cause(recorded: tuple[everstep.Trail, str], what: str) -> None:
-    """promise 6."""
+    """Promise 6."""
     old, new, seq, cause = CHANGED[what]
     assert PROGRAM.count(old) >= 1
     report = _replayed(recorded, PROGRAM.replace(old, new))
@@ -127,7 +129,7 @@ def test_a_change_is_reported_at_its_step_with_its_cause(recorded: tuple[everste
 
 @pytest.mark.parametrize("what", SAME)
 def test_what_changes_nothing_is_no_divergence(recorded: tuple[everstep.Trail, str], what: str) -> None:
-    """promise 6."""
+    """Promise 6."""
     old, new = SAME[what]
     assert PROGRAM.count(old) >= 1
     report = _replayed(recorded, PROGRAM.replace(old, new))
