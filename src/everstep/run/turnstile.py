@@ -88,7 +88,7 @@ class Turnstile:
     def open(self) -> None:
         """Let everything leave as it comes: what the run gives is of no interest any more."""
         self._order = deque()
-        if self.loop is not None and not self._turning:
+        if self.loop is not None and not self._turning and not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self._go_on)
 
     def _go_on(self) -> None:

@@ -18,8 +18,10 @@ from everstep.capturing.http import FORM, Head, request
 from everstep.capturing.layout import checked
 from everstep.capturing.seams import aiohttp_bodies, aiohttp_errors, aiohttp_sockets
 from everstep.capturing.session import boundary
+from everstep.model import Secret
 from everstep.run.lanes import Lane, here
 
+_COOKIE = "set-cookie"
 _NO_LIMIT = 1 << 30
 Handler = Callable[[Any], Awaitable[Any]]
 
@@ -67,12 +69,23 @@ class _Seam:
         body = await asked.body.as_bytes() if asked.body else b""
 
         async def live() -> tuple[_Head, Any]:
-            with asked._timer:  # noqa: SLF001 - says of a cancellation whether it came of aiohttp's own timeout
-                answers.append(await handler(asked))
+            try:
+                with asked._timer:  # noqa: SLF001 - says of a cancellation whether it came of aiohttp's own timeout
+                    answers.append(await handler(asked))
+            except Exception as error:
+                failures.append(error)
+                raise aiohttp_errors.recordable(error) from error
             return _head(answers[0], unpacks=self.unpacks), aiohttp_bodies.Source(answers[0])
 
         answers: list[Any] = []
-        head, chunks = await exchange.call_awaited(lane, self._call(lane, asked, body), live)
+        failures: list[Exception] = []
+        try:
+            head, chunks = await exchange.call_awaited(lane, self._call(lane, asked, body), live)
+        except Exception as error:
+            if failures and error.__cause__ is failures[0]:
+                vars(failures[0]).update(vars(error))  # it is known by them as the failure of this call
+                raise failures[0] from failures[0].__cause__
+            raise
         response = answers[0] if answers else await _revived(self.aio, asked, head)
         await self._give(response, head, chunks)
         return response
@@ -125,7 +138,10 @@ class _AsRead:
         headers = head.headers
         kept = [pair for pair in headers if not (head.unpacked and pair[0].lower() == "content-encoding")]
         stored = FORM.pack(Head(head.status, kept, head.version, head.reason), chunks, offsets, clean)
-        stored["headers"] = [list(pair) for pair in headers]
+        stored["headers"] = [list(pair) for pair in headers if pair[0].lower() != _COOKIE]
+        jar = [_apart(value) for name, value in headers if name.lower() == _COOKIE]
+        if jar:
+            stored["jar"] = jar
         if head.unpacked:
             stored["unpacked"] = True
         if head.cancelled:
@@ -135,6 +151,7 @@ class _AsRead:
     def unpack(self, stored: Mapping[str, Any]) -> tuple[_Head, list[bytes]]:
         """Head and chunks of a stored answer."""
         headers = [(str(name), str(value)) for name, value in stored.get("headers", ())]
+        headers += [("Set-Cookie", f"{name}={value}{about}") for name, value, about in stored.get("jar", ())]
         unpacked = bool(stored.get("unpacked"))
         kept = [pair for pair in headers if not (unpacked and pair[0].lower() == "content-encoding")]
         known, chunks = FORM.unpack({**stored, "headers": kept})
@@ -148,6 +165,13 @@ class _AsRead:
 
 
 AS_READ = _AsRead()
+
+
+def _apart(cookie: str) -> list[Any]:
+    """A cookie in parts: its value is a secret, and the rest is not, so a session on record has it all the same."""
+    name, _, value = cookie.partition("=")
+    value, ends, about = value.partition(";")
+    return [name, Secret(value), ends + about]
 
 
 def _head(response: Any, *, unpacks: bool) -> _Head:

@@ -9,6 +9,7 @@ import aiohttp
 
 from everstep.capturing import exchange
 from everstep.capturing.exchange import AwaitedRecordedChunks, Exchange
+from everstep.capturing.seams.aiohttp_errors import recordable
 from everstep.codec import record
 from everstep.errors import DivergenceError
 from everstep.journal.track import flags_of
@@ -123,7 +124,8 @@ class LiveContent(Content):
             self._cancelled.append(len(call.chunks))
             raise
         except BaseException as error:  # an exit is noted too
-            await exchange.settle_awaited(call, call.end(error), error)
+            kept = recordable(error) if isinstance(error, Exception) else error
+            await exchange.settle_awaited(call, call.end(kept), kept)
             raise
         piece, self._piece = self._piece, None
         call.keep(piece)

@@ -1,4 +1,4 @@
-"""aiohttp's exceptions, made again from their names and texts."""
+"""aiohttp's exceptions: what is recorded of them, and how they are made again from their names and texts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+_PLAIN = (str, bytes, int, float, type(None))
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 _INNER = re.compile(r"\[(.*)\]$", re.DOTALL)
+
+
+def recordable(error: Exception) -> Exception:
+    """What is recorded of an exception: itself, or its likeness where it holds what has no place in a record."""
+    held = [*error.args, *vars(error).values()]
+    if all(isinstance(each, _PLAIN) for each in held):
+        return error
+    number = getattr(error, "errno", None)
+    return likeness(type(error), str(error) if number is None else f"[Errno {number}] {error}")
 
 
 def revived(aio: ModuleType, asked: Any, kind: str, message: str) -> BaseException:
@@ -17,26 +27,29 @@ def revived(aio: ModuleType, asked: Any, kind: str, message: str) -> BaseExcepti
     found = next((getattr(place, kind, None) for place in _places(aio) if hasattr(place, kind)), None)
     if not isinstance(found, type) or not issubclass(found, Exception):
         return RuntimeError(f"{kind}: {message}")
-    for given, named in _arguments(asked, message):
+    number = _ERRNO.match(message)
+    if number is not None and issubclass(found, aio.ClientConnectorError):
+        message = message[number.end() + 1 :]
+    for given, named in _arguments(asked, message, number):
         try:
             made: Exception = found(*given, **named)
         except (TypeError, ValueError, AttributeError):
             continue
         if str(made) == message:
             return made
-    return _likeness(found, message)
+    return likeness(found, message)
 
 
 def _places(aio: ModuleType) -> Iterator[Any]:
     yield from (aio, aio.client_exceptions, aio.http_exceptions, builtins)
 
 
-def _arguments(asked: Any, message: str) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+def _arguments(asked: Any, message: str, number: Any) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     """What its class may take."""
     if not message:
         yield (), {}
     yield (message,), {}
-    inner, number = _INNER.search(message), _ERRNO.search(message)
+    inner = _INNER.search(message)
     if inner is not None:
         cause = OSError(int(number.group(1)) if number else None, inner.group(1))
         yield (asked.connection_key, cause), {}
@@ -49,12 +62,12 @@ def _arguments(asked: Any, message: str) -> Iterator[tuple[tuple[Any, ...], dict
         yield (asked.request_info, ()), {"status": int(status), "message": text}
 
 
-def _likeness(kind: type[Exception], message: str) -> Exception:
+def likeness(kind: type[Exception], message: str) -> Exception:
     """What passes for an exception that cannot be made from its text alone."""
 
     def init(self: Exception) -> None:
         self.args = (message,)
 
     made = type(kind.__name__, (kind,), {"__init__": init, "__str__": lambda _: message, "__module__": kind.__module__})
-    likeness: Exception = made()
-    return likeness
+    found: Exception = made()
+    return found
