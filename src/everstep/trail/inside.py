@@ -47,7 +47,8 @@ def items_of(trail: Trail, run_id: str) -> list[Run]:
     """The runs of a map's items: what failed first, then what waits or is at work, each in the order of the items."""
     found = [run for run in trail.runs(parent=run_id, limit=ALL) if run.forked_from is None]
     ranks = {status: rank for rank, status in enumerate(_FIRST)}
-    return sorted(reversed(found), key=lambda run: ranks.get(run.status, len(ranks)))
+    found.reverse()  # the oldest first
+    return sorted(found, key=lambda run: ranks.get(run.status, len(ranks)))
 
 
 def item(trail: Trail, start: StepRecord, run: Run) -> Item:

@@ -42,6 +42,7 @@ class Clues:
     words: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
     is_about_code: bool = False  # and not about a value
+    is_about_a_key: bool = False  # that was not there
 
 
 def clues_of(error: StepError | None) -> Clues:
@@ -65,6 +66,7 @@ def clues_of(error: StepError | None) -> Clues:
     found.is_about_code = short in _OF_CODE
     if short in {"IndexError", "ZeroDivisionError"}:
         found.topics.add("empty")
+    found.is_about_a_key = short == "KeyError"
     if short in {"KeyError", "AttributeError"}:
         found.topics -= {"text", "error"}
     return found

@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from everstep.model import Status
+from everstep.model import Kind, Status
 from everstep.trail.why.calls import Call
 from everstep.trail.why.oddities import FEW, Group, Oddity, others, shown, sure
 from everstep.trail.why.tracing import Trace
@@ -54,6 +54,8 @@ def is_slow(took: float, usual: float) -> bool:
 def slow(trace: Trace) -> Iterator[Oddity]:
     """Steps that took far longer than the others of their name."""
     for calls in by_name(trace).values():
+        if calls[0].node.kind is Kind.PAUSE:
+            continue  # a person's time
         times = [call.node.duration_ms or 0.0 for call in calls]
         if len(times) < FEW:
             continue

@@ -6,21 +6,21 @@ Reads the record and nothing else. No code of the run's workflow is called, impo
 from __future__ import annotations
 
 import re
-import shlex
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import TYPE_CHECKING
 
 from everstep.codec.shown import brief
-from everstep.model import FINISHED, Kind, Run, Status, StepError
-from everstep.trail.answers import questions
-from everstep.trail.inside import Failed, failed_so_far, item, items_of
+from everstep.model import Kind, Run, Status, StepError
+from everstep.trail.inside import Failed
 from everstep.trail.why import flows, shapes, sources, texts
 from everstep.trail.why.calls import Call, others
 from everstep.trail.why.clues import Clues, clues_of
+from everstep.trail.why.given import INPUTS, odd_inputs
+from everstep.trail.why.items import answers, brief_text, command, failed_parts, told
 from everstep.trail.why.oddities import FEW, Group, Oddity, Sample
-from everstep.trail.why.report import Confidence, FailedItem, Failure, Link, Point, Repeated, Slow, Suspect, Why
+from everstep.trail.why.report import Confidence, Failure, Link, Point, Repeated, Slow, Suspect, Why
 from everstep.trail.why.tracing import Trace
 from everstep.trail.why.values import key_of
 
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from everstep.trail.trail import Trail
 
 _SUSPECTS = 5
-_ITEMS, _TRIED, _ASKED = 10, 3, 10  # failed items that are told, those that are worth a look, questions
-_WRONG = frozenset({Status.FAILED, Status.PARTIAL})
+_ITEMS, _TRIED = 10, 3  # failed items that are told, and those that are worth a look
 _RUNS, _ROWS = 3, 2_000  # other runs that are looked at, and how long they may be
 _HIGH, _LIKELY, _WEAK = 0.75, 0.5, 0.2
 _ODD, _REACHES, _EXPLAINS = 0.3, 0.35, 0.35  # what each part is worth
@@ -49,14 +48,14 @@ def explain(trail: Trail, run_id: str) -> Why:
     run = trace.story.run
     failure = _failure(trace)
     suspects = _judged(trail, trace)
-    failed = list(_failed(trail, trace))
+    failed = list(failed_parts(trail, trace))
     return Why(
         run_id=run.id, workflow=run.workflow, status=run.status, failure=failure,
         chain=tuple(_chain(trace, suspects[:1])), suspects=tuple(suspect for _, suspect in suspects),
         last_good=_last_good(trace, suspects[0][0] if suspects else None) if failure is not None else None,
         repeated=tuple(_repeated(trace)), slow=tuple(_slow(trace)),
         next=tuple(_next(trail, trace, failure, suspects, failed)),
-        items=tuple(_told(trail, trace, each) for each in failed[:_ITEMS]), failed=len(failed), is_map=trace.is_map,
+        items=tuple(told(trail, trace, each) for each in failed[:_ITEMS]), failed=len(failed), is_map=trace.is_map,
     )  # fmt: skip
 
 
@@ -84,28 +83,6 @@ def _where(error: StepError | None) -> str | None:
         code = lines[number + 1].strip() if number + 1 < len(lines) else ""
         return f"{frame['file']}:{frame['line']} in {frame['function']}: {code}"
     return None
-
-
-def _failed(trail: Trail, trace: Trace) -> Iterator[Run | Failed]:
-    """The items of a map that failed; of a graph that has not ended, what has failed so far."""
-    story = trace.story
-    if trace.is_map:
-        yield from (run for run in items_of(trail, story.run.id) if run.status in _WRONG)
-    elif story.run.status not in FINISHED:
-        yield from failed_so_far(trail, story.run, story.tree)
-
-
-def _told(trail: Trail, trace: Trace, failed: Run | Failed) -> FailedItem:
-    if isinstance(failed, Failed):
-        return FailedItem(failed.run_id, failed.name, _said(failed.error), failed.seq)
-    start = trace.story.tree.start
-    assert start is not None  # noqa: S101 - it says that this is a map
-    found = item(trail, start, failed)
-    return FailedItem(failed.id, found.label, _said(found.error), failed.head)
-
-
-def _said(error: StepError | None) -> str | None:
-    return None if error is None else brief_text(" ".join(str(error).split()))
 
 
 # What is odd.
@@ -163,6 +140,8 @@ def _oddities(trail: Trail, trace: Trace, clues: Clues) -> Iterator[Oddity]:
     yield from flows.slow(trace)
     yield from flows.stale(trace)
     yield from sources.brought(trace, clues)
+    if trace.error is not None:
+        yield from odd_inputs(trail, trace, clues)
 
 
 def _groups(trail: Trail, trace: Trace) -> list[Group]:
@@ -193,6 +172,9 @@ def _victims(trace: Trace, found: dict[Call, list[Oddity]]) -> set[Call]:
         words = {word for word in call.takes.words if trace.is_telling(word)}
         givers = {giver for word in words for giver in trace.given[word] if giver.place < call.place}
         givers.update(giver for giver in call.feeds.values() if giver is not None)
+        first = trace.given_first
+        if first is not None and (call.takes.words & first.gives.words or None in call.feeds.values()):
+            givers.add(first)
         givers.update(inner for child in call.node.children if (inner := trace.of(child)) is not None)
         if any(strong.get(giver, 0) >= enough for giver in givers if giver is not call):
             victims.add(call)
@@ -264,7 +246,8 @@ def _by_code(strength: float) -> str:
 
 def _what(taker: Call, giver: Call, word: str | None) -> str:
     if taker.feeds:
-        name = next((name for name, each in taker.feeds.items() if each is giver), None)
+        source = giver if giver.name != INPUTS else None  # what the run was given is nobody's
+        name = next((name for name, each in taker.feeds.items() if each is source), None)
         if name is not None:
             return "its decision" if name.startswith("_") else f"{name} from it"
     return f"{brief(word, 40)} from it" if word is not None else "what it gave"
@@ -295,11 +278,6 @@ def _chain(trace: Trace, first: list[tuple[Call, Suspect]]) -> Iterator[Link]:
                 yield Link(step.run_id, step.seq, step.name, _by_code(reach.strength))
         if not way:
             yield Link(call.run_id, call.seq, call.name, "came before it")
-
-
-def brief_text(text: str) -> str:
-    """A sentence that is not too long for a line or two."""
-    return text if len(text) <= 160 else text[:157] + "..."
 
 
 def _last_good(trace: Trace, suspect: Call | None) -> Point | None:
@@ -333,6 +311,8 @@ def _repeated(trace: Trace) -> Iterator[Repeated]:
 def _slow(trace: Trace) -> Iterator[Slow]:
     found: list[Slow] = []
     for calls in flows.by_name(trace).values():
+        if calls[0].node.kind is Kind.PAUSE:
+            continue  # that is how long a person took to answer
         times = [call.node.duration_ms or 0.0 for call in calls]
         usual = median(times) if len(times) >= FEW else None
         for call, took in zip(calls, times, strict=True):
@@ -350,37 +330,23 @@ def _next(
 ) -> Iterator[str]:
     run = trace.story.run
     for each in failed[:_TRIED]:
-        yield _command("show", f"{each.run_id}@{each.seq}") if isinstance(each, Failed) else _command("why", each.id)
+        yield command("show", f"{each.run_id}@{each.seq}") if isinstance(each, Failed) else command("why", each.id)
     if suspects:
-        yield _command("show", suspects[0][1].id)
+        yield command("show", suspects[0][1].id)
         child = suspects[0][0].node.record.child_run_id
         if child is not None:
-            yield _command("why", child)
+            yield command("why", child)
     if failure is not None and (not suspects or failure.seq != suspects[0][1].seq):
-        yield _command("show", f"{failure.run_id}@{failure.seq}")
+        yield command("show", f"{failure.run_id}@{failure.seq}")
     good = _last_good(trace, suspects[0][0]) if suspects and failure is not None else None
     if good is not None:
-        yield _command("state", good.id)
-        yield _command("diff", good.id, suspects[0][1].id)
+        yield command("state", good.id)
+        yield command("diff", good.id, suspects[0][1].id)
     if run.status is Status.PAUSED:
-        yield from _answers(trail, run)
+        yield from answers(trail, run)
     elif trace.is_map:
-        yield from (_command("resume", each.id) for each in failed[:1] if isinstance(each, Run))
+        yield from (command("resume", each.id) for each in failed[:1] if isinstance(each, Run))
     elif run.status is not Status.COMPLETED and trace.story.is_of_a_workflow:
         if good is not None and good.run_id == run.id:
-            yield _command("fork", run.id, "--at", good.seq)
-        yield _command("resume", run.id)
-
-
-def _answers(trail: Trail, run: Run) -> Iterator[str]:
-    """How each open question is answered, those of the runs inside too."""
-    asked = [row for _, row in questions(trail, trail.store.run(run.id))]
-    several = Counter(row.run_id for row in asked)
-    for row in asked[:_ASKED]:
-        yield _command("answer", row.run_id, "VALUE", *(["--pause", row.seq] if several[row.run_id] > 1 else []))
-    if not asked and run.workflow:
-        yield _command("resume", run.id)
-
-
-def _command(*words: object) -> str:
-    return shlex.join(["everstep", *map(str, words)])
+            yield command("fork", run.id, "--at", good.seq)
+        yield command("resume", run.id)

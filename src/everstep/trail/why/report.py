@@ -126,7 +126,8 @@ class Why:
         parts = [f"{self.run_id} {self._ended()}"]
         if self.suspects:
             first = self.suspects[0]
-            parts.append(f"{_CERTAINTY[first.confidence]} because of step {first.seq} ({first.name})")
+            place = f"step {first.seq} ({first.name})" if first.seq else f"its {first.name}"
+            parts.append(f"{_CERTAINTY[first.confidence]} because of {place}")
             if self.failure is None:
                 parts[-1] = f"step {first.seq} ({first.name}) looks odd"
         elif self.failure is not None and self.failure.error is not None:
@@ -190,7 +191,9 @@ class Why:
         yield from ("", "suspects, the likeliest first" if self.failure is not None else "what looks odd")
         for each in self.suspects:
             name = _of(each.name, each.run_id, self.run_id)
-            yield from _row(each.seq, name, f"{each.confidence}: it {each.evidence}")
+            # Where nothing failed there is nothing to be the reason of.
+            certain = f"{each.confidence}: " if self.failure is not None else ""
+            yield from _row(each.seq, name, f"{certain}it {each.evidence}")
             if each.link:
                 yield from _row("", "", each.link)
 

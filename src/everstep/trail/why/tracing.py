@@ -19,6 +19,7 @@ from everstep.model import Status, StepError
 from everstep.trail.inside import is_map, items_of
 from everstep.trail.outline import Node, error_of
 from everstep.trail.why.calls import Call, Story, read
+from everstep.trail.why.given import given, handed_on
 from everstep.trail.why.values import profile
 
 if TYPE_CHECKING:
@@ -59,6 +60,29 @@ class Trace:
         self._index()
         self.reach: dict[Call, Reach] = {}
         self._walk_back()
+        # What the run was given; of a map, the item that failed.
+        self.given_first = given(self.last_story if self.is_map else self.story)
+        if self.given_first is not None:
+            self.reach[self.given_first] = self._from_inputs(self.given_first)
+
+    def _from_inputs(self, inputs: Call) -> Reach:
+        """How surely what the run was given got to the failure: through who took it, or by the code."""
+        found = Reach(_BEFORE if self.path else _IN_CODE, None, None)
+        for call, reach in list(self.reach.items()):
+            words = sorted(inputs.gives.words & call.takes.words, key=lambda word: (-len(word), word))
+            is_fed = any(giver is None and not name.startswith("_") for name, giver in call.feeds.items())
+            is_whole = not is_fed and any(handed_on(inputs, call))
+            if call.run_id != inputs.run_id or not (is_fed if call.feeds else words or is_whole):
+                continue
+            known = 1.0 if is_fed or is_whole else _known_by(words, inputs, call)
+            if reach.strength * _STEP * known > found.strength:
+                found = Reach(reach.strength * _STEP * known, call, words[0] if words else None)
+        return found
+
+    @property
+    def last_story(self) -> Story:
+        """The innermost run that the failure came through."""
+        return list(self._stories.values())[-1]
 
     # The way of the exception.
 
