@@ -64,9 +64,10 @@ def test_an_empty_url_is_refused(url: str) -> None:
         everstep.open(url)
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
     with pytest.raises(errors.UnreadableError, match="mkdir -p"):
-        everstep.open(tmp_path / "missing" / "trail.db")
+        everstep.open(tmp_path / "file" / "missing" / "trail.db")
 
 
 def test_a_missing_file_is_not_made_by_reading(tmp_path: Path) -> None:

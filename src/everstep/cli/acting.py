@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from shutil import get_terminal_size
 from types import ModuleType
 from typing import Any
 
@@ -15,7 +16,7 @@ from everstep.cli.app import apart, app_option, load, named, still_to_name, work
 from everstep.cli.capturing import ask_for_program, command_argument, resumed, unknown_option
 from everstep.cli.output import Cell
 from everstep.cli.session import Session, address, options, run_ids, session
-from everstep.cli.text import brief
+from everstep.cli.text import brief, whole
 from everstep.codec.record import StepRecord
 from everstep.model import FINISHED, Kind, Run, Status
 from everstep.run.result import PauseInfo, RunResult
@@ -201,13 +202,23 @@ def _tell(here: Session, trail: Trail, result: RunResult[Any], value: Any) -> in
             }
         )
     elif result.completed:
-        here.output.line(Cell(brief(value, _WIDE)))
+        _tell_value(here, trail, result.run_id, value)
         here.output.talk(
             f"{result.run_id} {'had completed before: nothing was executed' if result.restored else 'completed'}."
         )
     else:
         _tell_why(here, trail, result)
     return exits.OK if result.completed else exits.WAITING if result.paused else exits.ERROR
+
+
+def _tell_value(here: Session, trail: Trail, run_id: str, value: Any) -> None:
+    """Print what a run gave: all of it, or for a person what fits a line, and where the rest is."""
+    text = brief(value, _WIDE) if here.output.person else whole(value)
+    here.output.line(Cell(text))
+    if here.output.person and (text.endswith("...") or len(text) > get_terminal_size().columns):
+        head = trail.step(run_id, trail.run(run_id).head, view=True)
+        place = ["show", f"{run_id}@{head.seq}"] if head.output is not None else ["state", run_id]
+        here.output.talk(f"the whole of it: {here.command(*place, '--all')}")
 
 
 def _pause(pause: PauseInfo) -> dict[str, Any]:

@@ -20,7 +20,9 @@ from everstep.cli.session import NotThereError
 PROJECT = Path("pyproject.toml")
 
 app_option = click.option(
-    "--app", metavar="MODULE[:WORKFLOW]", help="Where its code is; else `app` in [tool.everstep] of ./pyproject.toml."
+    "--app",
+    metavar="MODULE[:WORKFLOW]",
+    help="Where its code is, a module or a file; else `app` in [tool.everstep] of ./pyproject.toml.",
 )
 
 
@@ -43,7 +45,9 @@ def named(app: str | None) -> str:
     """The app that a person named, here or in pyproject.toml."""
     found = app or configured()
     if found is None:
-        raise click.UsageError("name the module with the run's workflow: --app MODULE, or app in [tool.everstep].")
+        raise click.UsageError(
+            "name the module, or the file, with the run's workflow: --app MODULE, or app in [tool.everstep]."
+        )
     return found
 
 
@@ -58,19 +62,22 @@ def apart(*, as_json: bool) -> AbstractContextManager[object]:
 
 
 def load(app: str) -> tuple[ModuleType, Any]:
-    """The module that `module[:attribute]` names, found from the working directory too, and the attribute if named."""
+    """The module that `module[:attribute]` names, and the attribute if named. A file names the module that it is.
+
+    Modules are found from the working directory too, and from the folder of the file.
+    """
     name, _, attribute = app.partition(":")
     if not name:
-        raise click.UsageError(f"{app!r} names no module; give MODULE, or MODULE:WORKFLOW.")
+        raise click.UsageError(f"{app!r} names no module; give MODULE or FILE.py, or one with :WORKFLOW.")
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
+    name = module_of(name)
     try:
         module = import_module(name)
         return module, reduce(getattr, attribute.split("."), module) if attribute else None
     except (Exception, SystemExit) as error:  # it is somebody else's code: whatever it raises is the answer
-        hint = f" Name the module, not its file: --app {name.removesuffix('.py')}." if name.endswith(".py") else ""
-        raise AppError(f"cannot load {app!r}: {type(error).__name__}: {error}.{hint}") from error
+        raise AppError(f"cannot load {app!r}: {type(error).__name__}: {error}.") from error
 
 
 def module_of(place: str) -> str:

@@ -38,7 +38,7 @@ def test_{name}() -> None:
 @click.option(
     "--app",
     metavar="MODULE[:WORKFLOW]",
-    help="For the test, where its code is; else `app` in [tool.everstep] of ./pyproject.toml.",
+    help="For the test, where its code is, a module or a file; else `app` in [tool.everstep] of ./pyproject.toml.",
 )
 @options
 def export(run: str, file: str | None, app: str | None, *, as_test: bool) -> int:
@@ -119,7 +119,6 @@ def import_(files: tuple[str, ...], new_id: str | None) -> int:
 
 def _made(here: Session) -> Trail:
     """The trail to read into."""
-    here.path.parent.mkdir(parents=True, exist_ok=True)
     trail = open_trail(here.url)
     click.get_current_context().call_on_close(trail.close)
     return trail

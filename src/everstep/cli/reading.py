@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from everstep.cli import plain
+from everstep.cli.finding import match_of
 from everstep.cli.output import Cell, Column
 from everstep.cli.session import Session, is_interrupted, options, paged, position, run_ids, session
 from everstep.cli.style import result_of, status_cell, tags_text
@@ -270,12 +271,19 @@ def search(words: tuple[str, ...], limit: int, cursor: str | None) -> None:
         found = trail.search(text, limit=first + limit + 1)
     page, following = found[first : first + limit], str(first + limit) if len(found) > first + limit else None
     if here.output.as_json:
-        here.output.data(search=[plain.step(row) for row in page], cursor=following)
+        hits = [(row, match_of(row, text)) for row in page]
+        found_in = [None if match is None else match._asdict() for _, match in hits]
+        listed = [{**plain.step(row), "match": match} for (row, _), match in zip(hits, found_in, strict=True)]
+        here.output.data(search=listed, cursor=following)
         return
-    here.output.table([Column(title) for title in ("step", "name", "status", "result")], [_hit(row) for row in page])
+    here.output.table(
+        [Column(title) for title in ("step", "name", "status", "match")], [_hit(row, text) for row in page]
+    )
     _ending(here, "step with these words", len(page), following, *words)
 
 
-def _hit(row: StepRecord) -> list[Cell | str]:
-    found: Any = result_of(row, WIDE)
+def _hit(row: StepRecord, words: str) -> list[Cell | str]:
+    """A step that was found, with what was found in it; where that is its name, with what came of it."""
+    match = match_of(row, words)
+    found = result_of(row, WIDE) if match is None else Cell(f"{match.where}: {match.text}")
     return [Cell(f"{row.run_id}@{row.seq}", "bold"), row.name, status_cell(str(row.status)), found]

@@ -205,7 +205,7 @@ def check_library(version: str) -> None:
 def _check_place(path: str, *, read_only: bool) -> None:
     file, folder = Path(path), Path(path).absolute().parent
     if not folder.is_dir():
-        raise UnreadableError(path, "its folder does not exist", f"Make it: mkdir -p {str(folder)!r}.")
+        _make_folder(path, folder, read_only=read_only)
     if file.is_dir():
         raise NotATrailError(path, "a folder")
     if read_only and not file.exists():
@@ -217,6 +217,17 @@ def _check_place(path: str, *, read_only: bool) -> None:
         kind = file_system(str(folder))
         if _NETWORK.fullmatch(kind):
             raise NetworkFileSystemError(path, kind)
+
+
+def _make_folder(path: str, folder: Path, *, read_only: bool) -> None:
+    """A new trail gets the folder that it is to lie in; who only reads makes nothing."""
+    if read_only:
+        raise UnreadableError(path, "its folder does not exist", "Check the path; opening for reading makes nothing.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = f"its folder does not exist and cannot be made ({error.strerror})"
+        raise UnreadableError(path, reason, f"Make it: mkdir -p {str(folder)!r}.") from error
 
 
 def _check_writable(path: str, file: Path, folder: Path) -> None:

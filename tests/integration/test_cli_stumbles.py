@@ -1,0 +1,177 @@
+"""What newcomers typed, and what they were told: statuses, results, matches, files in the place of modules."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import everstep
+from everstep.errors import UnreadableError
+from tests.integration.cli_support import as_a_person, data, process, run
+
+AGENT = """
+import everstep
+from everstep import step, workflow
+
+@step
+def ask(word):
+    if everstep.current().run_id == "never":
+        raise ValueError(word)
+    return [word + str(number) for number in range(200)]
+
+@workflow
+def talk(word):
+    return ask(word)
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an agent, and a trail with a run of it that was cut off."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "my_agent.py").write_text(AGENT)
+    with everstep.open("trail.db") as trail:
+        for run_id in ("r", "s"):
+            trail.record(run_id, workflow="talk", inputs={"word": "tide"}).release()
+    return tmp_path
+
+
+# runs --status
+
+
+def test_interrupted_is_a_status_that_can_be_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    with everstep.open(path) as trail:
+        for number in range(5):
+            trail.record(f"lost-{number}").release()
+            trail.record(f"done-{number}").finish()
+        held = trail.record("held")
+        listed = run("runs", "--status", "interrupted", "--trail", path)
+        assert listed.exit_code == 0, listed.output
+        assert [line.split()[0] for line in listed.stdout.splitlines()[1:]] == [f"lost-{n}" for n in (4, 3, 2, 1, 0)]
+        first = data("runs", "--status", "interrupted", "--limit", 2, "--trail", path)
+        rest = data("runs", "--status", "interrupted", "--cursor", first["cursor"], "--trail", path)
+        assert [one["id"] for one in first["runs"] + rest["runs"]] == [f"lost-{n}" for n in (4, 3, 2, 1, 0)]
+        assert rest["cursor"] is None
+        assert "held" in [one["id"] for one in data("runs", "--status", "active", "--trail", path)["runs"]]
+        held.finish()
+
+
+def test_the_next_page_is_one_of_what_was_asked_for(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "t.db") as trail:
+        for number in range(4):
+            recorder = trail.record(f"r-{number}", workflow="w", tags={"user": "ada"})
+            recorder.checkpoint("here", "manual")
+            recorder.finish()
+    words = ["--workflow", "w", "--tag", "user=ada", "--since", "2020-01-01", "--status", "completed"]
+    for command in (["runs", *words], ["checkpoints", "--kind", "manual", "--tag", "user=ada"]):
+        said = run(*command, "--limit", 3, "--trail", tmp_path / "t.db").stderr
+        again = run(*shlex.split(said.removeprefix("more: everstep ")))
+        assert len(again.stdout.splitlines()) == 2, again.output
+        assert "--tag user=ada" in said
+
+
+# resume
+
+
+def test_a_result_that_is_cut_says_where_the_whole_is(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    shown = re.sub(
+        r"\x1b\[[0-9;]*m", "", as_a_person("resume", "r", "--app", "code/my_agent.py", "--trail", "trail.db")
+    )
+    assert "..." in shown
+    [hint] = [line for line in shown.splitlines() if line.startswith("the whole of it: everstep ")]
+    whole = run(*shlex.split(hint.removeprefix("the whole of it: everstep ")))
+    assert whole.exit_code == 0
+    assert "'tide199'" in whole.stdout
+
+
+def test_a_pipe_gets_the_whole_result(place: Path) -> None:
+    done = process("resume", "r", "--app", "code/my_agent.py", "--trail", "trail.db", cwd=place)
+    assert done.code == 0, done.stderr
+    assert "'tide199'" in done.stdout
+    assert "the whole of it" not in done.stderr
+
+
+# --app
+
+
+@pytest.mark.parametrize("app", ["code/my_agent.py", "code/my_agent.py:talk", "./code/my_agent.py"])
+def test_the_app_may_be_named_by_its_file(place: Path, app: str) -> None:
+    done = process("resume", "s", "--app", app, "--trail", "trail.db", cwd=place)
+    assert done.code == 0, done.stderr
+    replayed = process("replay", "s", "--app", app, "--trail", "trail.db", cwd=place)
+    assert replayed.code == 0, replayed.stderr
+
+
+def test_a_file_that_is_not_there_is_not_found(place: Path) -> None:
+    done = process("resume", "s", "--app", "nowhere.py", "--trail", "trail.db", cwd=place)
+    assert done.code == 3
+    assert "there is no file 'nowhere.py'" in done.stderr
+
+
+def test_a_test_that_is_written_for_a_file_imports_its_module(place: Path) -> None:
+    assert process("resume", "s", "--app", "code/my_agent.py", "--trail", "trail.db", cwd=place).code == 0
+    words = ["export", "s", "-o", "s.everstep", "--as-test", "--app", "code/my_agent.py", "--trail", "trail.db"]
+    done = process(*words, cwd=place)
+    assert done.code == 0, done.stderr
+    assert "my_agent.py" not in (place / "test_s.py").read_text()
+    assert "my_agent" in (place / "test_s.py").read_text()
+
+
+# search
+
+
+def test_search_shows_the_match_and_where_it_is(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "t.db") as trail, trail.record("r", inputs={"q": "about reefs"}) as recorder:
+        recorder.step("read", inputs={"page": "x" * 300 + " the Nördlingen tide " + "y" * 300}, output="fine")
+        recorder.step("write", set={"text": {"body": ["one", "two moons"]}})
+        recorder.step("fail", error=ValueError("there is no harbour"))
+        recorder.step("harbour")
+    path = tmp_path / "t.db"
+    assert "inputs.page: " in match(path, "nordlingen")
+    assert "Nördlingen tide" in match(path, "nordlingen")
+    assert len(match(path, "nordlingen")) < 220
+    assert "changes.text.body[1]: 'two moons'" in match(path, "moon*")
+    assert "error: ValueError: there is no harbour" in run("search", "harbour", "--trail", path).stdout
+    assert "inputs.q: 'about reefs'" in match(path, "about reefs")
+    found = data("search", "moons", "--trail", path)["search"]
+    assert found[0]["match"] == {"where": "changes.text.body[1]", "text": "'two moons'"}
+
+
+def match(path: Path, words: str) -> str:
+    """The line of the only hit."""
+    head, line = run("search", words, "--trail", path).stdout.splitlines()
+    assert head.split() == ["step", "name", "status", "match"]
+    return line
+
+
+def test_a_step_whose_name_is_the_match_shows_its_result(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "t.db") as trail, trail.record("r") as recorder:
+        recorder.step("harbour", output="closed")
+    assert match(tmp_path / "t.db", "harbour").endswith("'closed'")
+
+
+# open
+
+
+def test_the_folder_of_a_trail_is_made_with_it(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / ".everstep" / "deep" / "trail.db") as trail:
+        trail.record("r").finish()
+    assert data("runs", "--trail", tmp_path / ".everstep" / "deep" / "trail.db")["runs"][0]["id"] == "r"
+
+
+def test_nothing_is_made_for_reading(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError):
+        everstep.open(tmp_path / "no" / "trail.db", read_only=True)
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnreadableError, match="folder"):
+        everstep.open(tmp_path / "file" / "trail.db")
