@@ -1,0 +1,223 @@
+"""`everstep record`, and resume, replay and fork of a program: as a person types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import everstep
+from everstep.model import Status
+from tests.capture.running import environment
+from tests.capture.server import ModelServer
+
+CALLS = """
+import os, sys, time
+import httpx
+
+URL = os.environ["MODEL_URL"]
+client = httpx.Client()
+print("args", sys.argv[1:], __name__, flush=True)
+for number in range(int(os.environ.get("CALLS", "4"))):
+    body = {"model": "m", "messages": [{"role": "user", "content": f"say {number}"}]}
+    answer = client.post(URL + "/v1/chat/completions", json=body).json()
+    print(number, answer["choices"][0]["message"]["content"], flush=True)
+    time.sleep(float(os.environ.get("PAUSE", "0")))
+"""
+
+
+class Shell:
+    """A folder with a program, a trail and a server."""
+
+    def __init__(self, folder: Path, server: ModelServer) -> None:
+        self.folder, self.server = folder, server
+        self.write(CALLS)
+
+    def write(self, text: str) -> None:
+        (self.folder / "agent.py").write_text(text, "utf-8")
+
+    def start(self, *words: str, **more: str) -> subprocess.Popen[str]:
+        env = environment(self.server.url, EVERSTEP_TRAIL="trail.db", **more)
+        return subprocess.Popen(
+            [sys.executable, "-m", "everstep.cli", *words], cwd=self.folder, env=env, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*words, **more)
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def everstep(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """A command on the program."""
+        return self.run(*words, "--", sys.executable, "agent.py", "--city", "Oslo", **more)
+
+    def trail(self) -> everstep.Trail:
+        return everstep.open(self.folder / "trail.db", read_only=True)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    """A shell in a folder of its own."""
+    with ModelServer() as server:
+        yield Shell(tmp_path, server)
+
+
+def test_a_program_is_recorded_and_replayed_without_a_network(shell: Shell) -> None:
+    """Promise 6."""
+    recorded = shell.everstep("record", "--id", "trip", "--tag", "who=me")
+    assert recorded.returncode == 0, recorded.stderr
+    assert recorded.stdout.startswith("args ['--city', 'Oslo'] __main__\n")
+    assert len(recorded.stdout.splitlines()) == 5
+    with shell.trail() as trail:
+        run = trail.run("trip")
+        assert (run.status, run.workflow, run.tags) == (Status.COMPLETED, "agent.py", {"who": "me"})
+        assert trail.state("trip")["stdout"] == recorded.stdout
+        assert trail.state("trip")["exit"] == 0
+        [step] = [each for each in trail.steps("trip") if each.seq == 2]
+        assert step.usage is not None
+        assert (step.node_type, step.name, step.usage["provider"]) == ("model", "openai chat", "openai")
+        assert step.usage["input_tokens"] > 0
+        assert step.usage["output_tokens"] > 0
+    asked = len(shell.server.requests)
+    shell.server.stop()
+    for seal in ("calls", "files"):
+        replayed = shell.everstep("replay", "trip", "--seal", seal)
+        assert (replayed.returncode, replayed.stdout) == (0, recorded.stdout), replayed.stderr
+        assert "trip: identical; 4 steps recorded" in replayed.stderr
+    assert len(shell.server.requests) == asked
+
+
+def test_a_program_that_was_killed_goes_on_and_nothing_is_asked_twice(shell: Shell) -> None:
+    """Promise 2, of a program that never heard of us."""
+    process = shell.start("record", "--id", "trip", "--", sys.executable, "agent.py", PAUSE="0.1", CALLS="6")
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("2 "):
+            break
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    resumed = shell.run("resume", "trip", "--", sys.executable, "agent.py", CALLS="6")
+    assert resumed.returncode == 0, resumed.stderr
+    answers = [line.split(" ", 1)[1] for line in resumed.stdout.splitlines()[1:]]
+    assert len(set(answers)) == 6
+    bodies = [request.digest for request in shell.server.requests if request.sent]
+    assert len(bodies) <= 7  # the one at work when it was killed may go again
+    shell.server.stop()
+    replayed = shell.run("replay", "trip", "--", sys.executable, "agent.py", CALLS="6")
+    assert (replayed.returncode, replayed.stdout) == (0, resumed.stdout), replayed.stderr
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "said"),
+    [
+        ("raise ValueError('no room')", 1, "ValueError: no room"),
+        ("sys.exit(3)", 3, ""),
+        ("sys.exit('goodbye')", 1, "goodbye"),
+        ("raise SystemExit", 0, ""),
+    ],
+)
+def test_however_a_program_ends_its_run_is_there(shell: Shell, ending: str, status: int, said: str) -> None:
+    shell.write(f"{CALLS}\n{ending}\n")
+    recorded = shell.everstep("record", "--id", "trip", CALLS="1")
+    assert recorded.returncode == status
+    assert said in recorded.stderr
+    assert "everstep/" not in recorded.stderr  # a traceback is the program's own
+    with shell.trail() as trail:
+        assert trail.run("trip").status is (Status.FAILED if status else Status.COMPLETED)
+        assert trail.state("trip")["exit"] == status
+    replayed = shell.everstep("replay", "trip", CALLS="1")
+    assert replayed.returncode == 0, replayed.stderr
+
+
+def test_a_program_that_failed_is_taken_up_where_it_failed(shell: Shell) -> None:
+    shell.write(CALLS + "client.get(URL + '/flaky?key=k').raise_for_status()\nprint('through')\n")
+    assert shell.everstep("record", "--id", "trip").returncode == 1
+    resumed = shell.everstep("resume", "trip")
+    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.stdout.endswith("through\n")
+    assert len(shell.server.requests) == 6
+
+
+def test_a_fork_goes_on_live_from_its_step(shell: Shell) -> None:
+    recorded = shell.everstep("record", "--id", "trip")
+    forked = shell.everstep("fork", "trip", "--at", "4", "--id", "other")
+    assert forked.returncode == 0, forked.stderr
+    before, after = recorded.stdout.splitlines(), forked.stdout.splitlines()
+    assert before[:3] == after[:3]
+    assert not set(before[3:]) & set(after[3:])
+    assert len(shell.server.requests) == 6
+    replayed = shell.everstep("replay", "other")
+    assert (replayed.returncode, replayed.stdout) == (0, forked.stdout), replayed.stderr
+
+
+def test_what_if_a_call_had_been_answered_otherwise(shell: Shell) -> None:
+    shell.everstep("record", "--id", "trip")
+    answer = json.dumps({"choices": [{"message": {"content": "something else"}}]})
+    forked = shell.everstep("fork", "trip", "--outcome", f"4={answer}", "--id", "other")
+    assert forked.stdout.splitlines()[2] == "1 something else", forked.stderr
+
+
+def test_a_changed_program_is_told_where_it_parts_and_what_to_do(shell: Shell) -> None:
+    process = shell.start("record", "--id", "trip", "--", sys.executable, "agent.py", PAUSE="0.2")
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("1 "):
+            break
+    process.kill()
+    process.communicate()
+    shell.write(CALLS.replace("say {number}", "tell {number}"))
+    resumed = shell.run("resume", "trip", "--", sys.executable, "agent.py")
+    assert resumed.returncode == 4
+    assert "Changed: body.messages[0].content: 'say 0' -> 'tell 0'" in resumed.stderr
+    assert f"next: everstep fork trip --at 0 -- {sys.executable} agent.py" in resumed.stderr
+    found: dict[str, Any] = json.loads(shell.run("replay", "trip", "--json", "--", sys.executable, "agent.py").stdout)
+    assert found["replay"]["identical"] is False
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["record", "--", "ls"], 1, "'ls' is no Python program"),
+        (["record", "--", "python", "-E", "agent.py"], 1, "with -E Python ignores"),
+        (["record", "--", "python"], 1, "there is no program after Python's options"),
+        (["record"], 2, "Missing argument"),
+        (["record", "--", "python", "missing.py"], 1, "missing.py cannot be read"),
+        (["record", "--id", "trip", "--", "python", "agent.py"], 5, "a run 'trip' exists already"),
+        (["resume", "trip", "--", "python", "agent.py", "--city", "Rome"], 1, "other inputs"),
+        (["resume", "nope", "--", "python", "agent.py"], 3, "nope"),
+        (["replay", "trip", "--mode", "verify"], 2, "say which one: everstep replay trip --"),
+        (["resume", "trip"], 2, "say which one: everstep resume trip --"),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_the_way_out(shell: Shell, words: list[str], code: int, said: str) -> None:
+    if {"trip", "nope"} & set(words):
+        shell.everstep("record", "--id", "trip", CALLS="0")
+    done = shell.run(*[sys.executable if word == "python" else word for word in words])
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+
+
+def test_no_key_reaches_the_trail(shell: Shell) -> None:
+    """Promise 9."""
+    key = "sk-abcdefghijklmnopqrstuvwxyz0123456789"
+    shell.write(
+        "import os, httpx\n"
+        f"client = httpx.Client(headers={{'Authorization': 'Bearer {key}', 'x-api-key': 'k-123456'}})\n"
+        "url = os.environ['MODEL_URL']\n"
+        f"client.post(url + '/echo?api_key={key}', json={{'password': 'hunter2hunter2', 'note': 'key {key}'}})\n"
+        "print(client.get(url + '/cookie').status_code)\n"
+    )
+    recorded = shell.everstep("record", "--id", "trip", "--quiet")
+    assert recorded.returncode == 0, recorded.stderr
+    stored = b"".join(path.read_bytes() for path in shell.folder.glob("trail.db*"))
+    for secret in (key, "k-123456", "hunter2hunter2"):
+        assert secret.encode() not in stored
+    shell.server.stop()
+    assert shell.everstep("replay", "trip").returncode == 0
