@@ -41,9 +41,9 @@ class Source:
 
     def __init__(self, response: Any) -> None:
         self._response, self._fp = response, response.fp
-        self._left: int | None = None if response.chunked else response.length
-        self._missing = 0
-        self._pieces = self._chunks() if response.chunked else self._parts()
+        self._left: int | None = response.length
+        has_chunks = response.chunked and response.length != 0  # of a HEAD there are none, whatever it says
+        self._pieces = self._chunks() if has_chunks else self._parts()
 
     def __next__(self) -> bytes:
         return next(self._pieces)

@@ -99,13 +99,13 @@ class _Seam:
         """Send all of a request."""
         self._request(connection, *args, **kwargs)
         going = _going(connection)
-        if going is not None and going.held_back:
+        if going is not None and going.held_back and not _is_read_from(connection):
             self._exchange(connection, going)
 
     def getresponse(self, connection: Any) -> Any:
         """The answer."""
         going = _going(connection)
-        if going is None or going.sending or getattr(connection, _STATE) != _SENT:
+        if going is None or going.sending or getattr(connection, _STATE) != _SENT or _is_read_from(connection):
             return self._getresponse(connection)
         if going.held_back:
             self._exchange(connection, going)
@@ -187,6 +187,12 @@ class _Broken:
 
 def _going(connection: Any) -> _Outgoing | None:
     return getattr(connection, _OUTGOING, None)
+
+
+def _is_read_from(connection: Any) -> bool:
+    """Whether there is an answer on it whose end nobody has read."""
+    response = getattr(connection, _RESPONSE)
+    return response is not None and not response.isclosed()
 
 
 def _pieces(data: Any, size: int) -> Iterator[bytes]:

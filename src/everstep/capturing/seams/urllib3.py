@@ -133,7 +133,6 @@ class _Attempt:
             "body": plain, "headers": self._module.HTTPHeaderDict(normal(plain.msg)), "status": plain.status,
             "version": plain.version, "version_string": head.version, "reason": plain.reason,
             "preload_content": False, "decode_content": asked["decode_content"], "original_response": plain,
-            "pool": self._pool, "connection": asked["response_conn"], "retries": asked["retries"],
             "enforce_content_length": asked["enforce_content_length"], "request_method": asked["method"],
             "request_url": asked["url"], "sock_shutdown": self._shutdown or (lambda _: None),
         }  # fmt: skip
@@ -143,6 +142,8 @@ class _Attempt:
             response.length_remaining = answer.length
         if asked["preload_content"]:
             response._body = response.read(decode_content=asked["decode_content"])  # noqa: SLF001 - as it does itself
+        response.retries = asked["retries"]
+        response._connection, response._pool = asked["response_conn"], self._pool  # noqa: SLF001 - as the pool does it
         return response
 
     def _revive(self, kind: str, message: str) -> BaseException:
