@@ -72,6 +72,19 @@ class TestRunsByHand:
         assert found.first is not None
         assert f"{found.first.sign}{found.first.name}" == differ[0][:2]
 
+    def test_values_that_are_equal_but_of_another_type_differ_in_steps_and_state(self, trail: Trail) -> None:
+        for run_id, values in (("a", [1, [1, 2], {"n": 1}, "same"]), ("b", [True, [1, 2.0], {"n": True}, "same"])):
+            with trail.record(run_id) as run:
+                for number, value in enumerate(values):
+                    run.step(f"s{number}", set={f"v{number}": value}, usage={"n": value, "wait_ms": ord(run_id)})
+        found = trail.compare("a", "b")
+        assert [(change.path, change.old, change.new) for change in found.changes] == [
+            (("v0",), 1, True),
+            (("v1", 1), 2, 2.0),
+            (("v2", "n"), 1, True),
+        ]
+        assert [pair.what for pair in found.steps[1:-1]] == [("usage", "state")] * 3 + [()]
+
     def test_a_few_insertions_do_not_derail_a_long_loop(self, trail: Trail) -> None:
         old = [f"{'ab'[at % 2]}{at % 3}" for at in range(300)]
         new = old.copy()

@@ -50,7 +50,7 @@ def test_a_run_recorded_by_hand_is_a_flat_list_of_its_steps(log: Log) -> None:
     log.run.save({"a": 1})
     log.end()
     tree = outline(log.trail.steps("r"))
-    assert [(node.name, node.kind, node.seq, node.children) for node in tree.steps] == [
+    assert [(node.name, node.kind, node.seq, [*node.children]) for node in tree.steps] == [
         ("read", Kind.STEP, 1, []),
         ("read", Kind.STEP, 2, []),
         ("read", Kind.STEP, 3, []),

@@ -251,6 +251,20 @@ class StepRecord:
             return None
 
 
+def places(step: StepRecord, first: int, last: int) -> list[Any]:
+    """What stands in a step's meta from one place to another, at once: for those who look at many."""
+    if step._meta is None:  # noqa: SLF001 - the same file, here and below
+        step._light(first)  # noqa: SLF001
+    found: list[Any] = step._meta[first : last + 1]  # type: ignore[index] # noqa: SLF001 - it has been read
+    missing = last + 1 - first - len(found)
+    return found + [None] * missing if missing else found
+
+
+def body(step: StepRecord) -> bytes:
+    """A step's payload as it is stored, without its key: what is equal there is equal."""
+    return step._entry.data[chain.KEY_SIZE :]  # noqa: SLF001 - the same file
+
+
 _ALIASES = frozenset({"workflow_id", "node_name", "created_at", "child_workflow_id"})
 
 

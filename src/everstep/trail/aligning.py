@@ -45,6 +45,7 @@ class Item(Protocol):
 
 
 T = TypeVar("T", bound=Item)
+_SIGNS = ("content", "asked", "name")  # that items are paired by, the strongest first
 _Gap = tuple[int, int, int, int, int]  # from and to on both sides, and by what they are compared
 
 
@@ -56,17 +57,14 @@ def align(a: Sequence[T], b: Sequence[T]) -> list[Pair]:
 class _Alignment:
     def __init__(self, a: Sequence[T], b: Sequence[T]) -> None:
         self._items = a, b
-        self._keys: dict[int, tuple[list[Key | None], list[Key | None]]] = {}
         self._found: list[Pair] = []
         self._cells = _CELLS
 
-    def _by(self, level: int) -> tuple[list[Key | None], list[Key | None]]:
-        """What the items of both sides are compared by: most are paired by the first of it."""
-        if level not in self._keys:
-            sign = attrgetter(("content", "asked", "name")[level])
-            left, right = (list(map(sign, side)) for side in self._items)
-            self._keys[level] = left, right
-        return self._keys[level]
+    def _sides(self, gap: _Gap) -> tuple[list[Key | None], list[Key | None]]:
+        """What the items of a gap are compared by: most are paired by the first sign, before others are looked at."""
+        first, last, begin, end, level = gap
+        sign, (a, b) = attrgetter(_SIGNS[level]), self._items
+        return list(map(sign, a[first:last])), list(map(sign, b[begin:end]))
 
     def pairs(self) -> list[Pair]:
         a, b = self._items
@@ -103,28 +101,26 @@ class _Alignment:
 
     def _same(self, gap: _Gap) -> int:
         """How many items are equal at the beginning of a gap."""
-        first, last, begin, end, level = gap
-        left, right = self._by(level)
-        most = min(last - first, end - begin)
-        differ = (at for at in range(most) if left[first + at] is None or left[first + at] != right[begin + at])
-        return next(differ, most)
+        left, right = self._sides(gap)
+        differ = (at for at, (one, other) in enumerate(zip(left, right, strict=False)) if one is None or one != other)
+        return next(differ, min(len(left), len(right)))
 
     def _trimmed(self, gap: _Gap) -> _Gap:
         """The gap without what is equal at both of its ends."""
         first, last, begin, end, level = gap
-        left, right = self._by(level)
         same = self._same(gap)
         self._found += zip(range(first, first + same), range(begin, begin + same), strict=True)
         first, begin = first + same, begin + same
-        while first < last and begin < end and left[last - 1] is not None and left[last - 1] == right[end - 1]:
+        left, right = self._sides((first, last, begin, end, level))
+        while left and right and left[-1] is not None and left.pop() == right.pop():
             last, end = last - 1, end - 1
             self._found.append((last, end))
         return first, last, begin, end, level
 
     def _anchors(self, gap: _Gap) -> list[Pair]:
         """What stands once on both sides of a gap, as much of it as is in one order."""
-        first, last, begin, end, level = gap
-        left, right = self._by(level)[0][first:last], self._by(level)[1][begin:end]
+        first, _, begin, *_ = gap
+        left, right = self._sides(gap)
         once, other = Counter(left), Counter(right)
         place = {key: at for at, key in enumerate(right, begin) if other[key] == 1}
         pairs = [
@@ -136,8 +132,8 @@ class _Alignment:
 
     def _common(self, gap: _Gap) -> list[Pair]:
         """The pairs of one key in a long gap, by the shortest way from one side to the other."""
-        first, last, begin, end, level = gap
-        left, right = self._by(level)[0][first:last], self._by(level)[1][begin:end]
+        first, _, begin, *_ = gap
+        left, right = self._sides(gap)
         if set(left).isdisjoint(right):
             return []
         pairs = [(first + at, begin + to) for at, to in _shortest(left, right)]

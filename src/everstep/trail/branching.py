@@ -8,9 +8,9 @@ from datetime import datetime
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from everstep.codec import chain, frame
+from everstep.codec import frame
 from everstep.codec.chain import Entry
-from everstep.codec.record import StepRecord
+from everstep.codec.record import StepRecord, body
 from everstep.codec.values import encode
 from everstep.model import Kind, Run
 from everstep.store.base import Store
@@ -40,18 +40,14 @@ class Numbers:
 class Mark:
     """A step, with what is needed to find its counterpart."""
 
-    __slots__ = ("_bodies", "_words", "content", "inside", "light", "name", "node", "own")
+    __slots__ = ("_words", "content", "inside", "name", "node", "own")
 
-    def __init__(
-        self, node: Node, light: int, own: int, content: int, inside: list[Strand], bodies: list[bytes]
-    ) -> None:
+    def __init__(self, node: Node, own: int, content: int, inside: Sequence[Strand]) -> None:
         self.node = node
-        self.light = light  # the number of what its rows say without their payloads
-        self.own = own  # of all that the step itself is
+        self.own = own  # the number of all that the step itself is
         self.content = content  # and of that with what ran in it
         self.inside = inside
         self.name: Hashable = node.name if node.kind is Kind.STEP else (node.kind, node.name)
-        self._bodies = bodies
         self._words: frozenset[bytes] | None = None
 
     @property
@@ -77,7 +73,7 @@ class Mark:
     @property
     def own_words(self) -> frozenset[bytes]:
         """The words of its payload alone."""
-        bodies = map(frame.unpack, self._bodies)
+        bodies = [frame.unpack(body(row)) for row in _rows(self.node) if not row.erased]
         return frozenset(word for body in bodies for word in _WORD.findall(body[:_LOOKED_AT]))
 
     @property
@@ -93,6 +89,11 @@ class Mark:
             level, mark = waiting.pop()
             yield level, mark
             waiting += [(level + 1, each) for strand in reversed(mark.inside) for each in reversed(strand.marks)]
+
+
+def _rows(node: Node) -> tuple[StepRecord, ...]:
+    """The rows whose payloads say what a step is."""
+    return (node.record,) if node.begun is node.record else (node.begun, node.record)
 
 
 class Strand:
@@ -141,7 +142,8 @@ class Branches:
         self.run = run
         self.at = reader.place(row, at)
         self._rows = reader.entries(row, row.base, self.at)
-        records = [StepRecord(run.id, entry, reader.fetch, reader.decode) for entry in self._rows]
+        fetch, decode = reader.fetch, reader.decode  # one method for all records, and not one for each
+        records = [StepRecord(run.id, entry, fetch, decode) for entry in self._rows]
         self.tree = outline(records)
         self.newest: datetime = records[-1].completed_at if records else run.created_at
         self._shared = -1  # the last row that it has in common with the other by lineage
@@ -166,41 +168,35 @@ class Branches:
     def _row(self, seq: int) -> Entry:
         return self._rows[seq - self.run.oldest]
 
-    def strands(self) -> list[Strand]:
+    def strands(self) -> Sequence[Strand]:
         """The lanes at the top of the run."""
         inside: dict[Node | None, dict[str, list[Mark]]] = {}
-        for _, node in reversed(list(self.tree.walk())):  # children first
+        for node in reversed([node for _, node in self.tree.walk()]):  # children first
             mark = self._mark(node, self._strands(inside.pop(node, None)))
             inside.setdefault(node.parent, {}).setdefault(node.begun.lane, []).append(mark)
         return self._strands(inside.get(None))
 
-    def _strands(self, lanes: dict[str, list[Mark]] | None) -> list[Strand]:
+    def _strands(self, lanes: dict[str, list[Mark]] | None) -> Sequence[Strand]:
         if lanes is None:
-            return []
+            return ()
         return [Strand(path, lanes[path][::-1], self._numbers) for path in sorted(lanes, key=_spawned)]
 
-    def _mark(self, node: Node, inside: list[Strand]) -> Mark:
+    def _mark(self, node: Node, inside: Sequence[Strand]) -> Mark:
         """A step as it is compared. One that both have by lineage is equal without looking."""
-        numbers, bodies, row = self._numbers, list[bytes](), node.record
+        numbers, row = self._numbers, node.record
         if node.begun.seq <= self._shared and row.seq <= self._shared:
-            light = own = numbers.of(row.hash)
+            own = numbers.of(row.hash)
         else:
-            light = numbers.of(said(node))
-            bodies = [
-                self._row(each.seq).data[chain.KEY_SIZE :]
-                for each in ([row] if node.begun is row else [node.begun, row])
-                if not each.erased
-            ]
             # A stored error has a traceback: where it was, which is no difference. An erased row is equal to itself.
-            plain = node.error is None and bodies and (len(bodies) == 2 or node.begun is row)
-            own = numbers.of((light, *bodies) if plain else (light, encode(heavy(node))))
+            plain = node.error is None and not row.erased and not node.begun.erased
+            own = numbers.of((*said(node), *(map(body, _rows(node)) if plain else (encode(heavy(node)), None))))
         whole = numbers.of((own, *(strand.content for strand in inside))) if inside else own
-        return Mark(node, light, own, whole, inside, bodies)
+        return Mark(node, own, whole, inside)
 
     def ends(self, kind: Kind) -> Mark | None:
         """The start or the end of the run."""
         row = self.tree.start if kind is Kind.START else self.tree.end
-        return None if row is None else self._mark(Node(row.name, kind, row.status, row, row), [])
+        return None if row is None else self._mark(Node(row.name, kind, row.status, row, row), ())
 
 
 class Twin(NamedTuple):
@@ -229,12 +225,12 @@ def side_by_side(a: Branches, b: Branches) -> Iterator[Twin]:
         yield Twin(0, *end)
 
 
-def _aligned(a: list[Strand], b: list[Strand]) -> Iterator[Twin]:
+def _aligned(a: Sequence[Strand], b: Sequence[Strand]) -> Iterator[Twin]:
     waiting = [Twin(0, *pair) for pair in reversed(_children(a, b))]
     while waiting:
         depth, one, other, _ = twin = waiting.pop()
         yield twin
-        left, right = (mark.inside if mark is not None else [] for mark in (one, other))
+        left, right = (mark.inside if mark is not None else () for mark in (one, other))
         if left or right:
             waiting += [Twin(depth + 1, *pair) for pair in reversed(_children(left, right))]
 
@@ -242,7 +238,7 @@ def _aligned(a: list[Strand], b: list[Strand]) -> Iterator[Twin]:
 _Pair = tuple[Mark | None, Mark | None]
 
 
-def _children(a: list[Strand], b: list[Strand]) -> list[_Pair]:
+def _children(a: Sequence[Strand], b: Sequence[Strand]) -> list[_Pair]:
     """The steps inside two that belong together, in pairs."""
     if not a or not b:
         one: list[_Pair] = [(mark, None) for strand in a for mark in strand.marks]
@@ -273,21 +269,26 @@ def _matched(a: Sequence[T], b: Sequence[T]) -> Iterator[tuple[T | None, T | Non
 
 def _in_order(pairs: list[_Pair]) -> list[_Pair]:
     """Pairs in the order of `a`. What only `b` has stands behind what came before it, and what `a` had instead."""
-    of_a = sorted((a.node.begun.seq, number) for number, (a, _) in enumerate(pairs) if a is not None)
-    of_b = sorted((b.node.begun.seq, number) for number, (_, b) in enumerate(pairs) if b is not None)
+    of_a, of_b = _numbered([a for a, _ in pairs]), _numbered([b for _, b in pairs])
     behind: dict[int, list[_Pair]] = {}
     last = -1
-    for _, number in of_b:
+    for number in of_b:
         if pairs[number][0] is None:
             behind.setdefault(last, []).append(pairs[number])
         else:
             last = number
     found, held = list[_Pair](), behind.get(-1, [])
-    for _, number in of_a:
+    for number in of_a:
         if pairs[number][1] is not None:
             found, held = found + held if held else found, behind.get(number, [])
         found.append(pairs[number])
     return found + held
+
+
+def _numbered(marks: list[Mark | None]) -> list[int]:
+    """The places in a list where there is a step, by when it began."""
+    began = [-1 if mark is None else mark.node.begun.seq for mark in marks]
+    return sorted([number for number, seq in enumerate(began) if seq >= 0], key=began.__getitem__)
 
 
 def _moved(twins: list[Twin]) -> list[Twin]:

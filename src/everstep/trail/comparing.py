@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everstep.codec.record import StepRecord
+from everstep.codec.values import encode
 from everstep.errors import ErasedError
 from everstep.model import Kind, Run, Status, Word
 from everstep.trail.branching import Branches, Mark, Twin, side_by_side
 from everstep.trail.compare import Change, changes
-from everstep.trail.differing import Difference, cost_of, differences, tokens_of
+from everstep.trail.differing import Difference, cost_of, differences, said, tokens_of
 from everstep.trail.versions import CODE, changed_versions, listed
 from everstep.trail.wording import shown
 
@@ -36,8 +37,7 @@ class Verdict(Word):
 _SIGNS = {Verdict.SAME: " ", Verdict.CHANGED: "~", Verdict.INSERTED: "+", Verdict.REMOVED: "-", Verdict.MOVED: ">"}
 
 
-@dataclass(frozen=True, slots=True)
-class StepPair:
+class StepPair(NamedTuple):
     """A step of one run and its counterpart in the other; None on the side that has none."""
 
     verdict: Verdict
@@ -187,7 +187,7 @@ def _pairs(twins: list[Twin]) -> Iterator[StepPair]:
             shift.broken()
             yield StepPair(verdict, node.name, node.kind, twin.depth, _row(a), _row(b))
             continue
-        found = () if a.own == b.own else differences(a.node, b.node, alike=a.light == b.light)
+        found = () if a.own == b.own else differences(a.node, b.node, alike=said(a.node) == said(b.node))
         moved = shift.of(a, b)
         if moved is not None and not twin.moved:
             found = (*found, moved)
@@ -225,10 +225,10 @@ class _Shift:
 
 def _durations(a: Mark, b: Mark) -> tuple[float, float] | None:
     one, other = a.node.duration_ms, b.node.duration_ms
-    if one is None or other is None or a.node.record.hash == b.node.record.hash:
+    if one is None or other is None or -_LEAST <= one - other <= _LEAST:
         return None
-    less, more = sorted((one, other))
-    return (one, other) if more > _SLOWER * less and more - less > _LEAST else None
+    same = a.node.record.hash == b.node.record.hash
+    return None if same or max(one, other) <= _SLOWER * min(one, other) else (one, other)
 
 
 def _first(pairs: tuple[StepPair, ...], twins: list[Twin]) -> StepPair | None:
@@ -265,6 +265,9 @@ def _states(trail: Trail, a: Branches, b: Branches) -> tuple[tuple[Change, ...],
         old, new = (trail.state(side.run.id, side.at, view=True) for side in (a, b))
     except ErasedError as error:
         return (), [f"the states cannot be compared: {error}"]
+    # Name by name: what is equal as it would be stored need not be gone through.
+    for name in [name for name in old if name in new and encode(old[name]) == encode(new[name])]:
+        del old[name], new[name]
     return tuple(changes(old, new)), []
 
 
@@ -283,12 +286,13 @@ def _notes(a: Branches, b: Branches) -> Iterator[str]:
 def _side(side: Branches) -> Side:
     run: Run = side.run
     nodes = [node for _, node in side.tree.walk()]
-    used = [usage for usage in (node.record.usage for node in nodes) if usage]
+    steps = [node for node in nodes if node.kind is Kind.STEP]
+    used = [usage for node in nodes if (usage := node.record.usage)]
     costs = [cost for cost in map(cost_of, used) if cost is not None]
     at_head = side.at == run.head
     spent = run.duration_ms if at_head else (side.newest - run.created_at) / timedelta(milliseconds=1)
     return Side(
-        run.id, side.at, run.status if at_head else Status.ACTIVE, sum(node.kind is Kind.STEP for node in nodes),
-        sum(node.status is Status.FAILED and node.kind is Kind.STEP for node in nodes), sum(map(tokens_of, used)),
+        run.id, side.at, run.status if at_head else Status.ACTIVE, len(steps),
+        sum([node.status is Status.FAILED for node in steps]), sum(map(tokens_of, used)),
         sum(costs) if costs else None, spent,
     )  # fmt: skip

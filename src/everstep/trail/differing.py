@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from everstep.codec import delta
-from everstep.codec.record import StepRecord
+from everstep.codec.record import DECISION, METADATA, StepRecord, places
 from everstep.codec.values import encode
 from everstep.errors import ErasedError
 from everstep.journal.track import AT, CHAIN, CUT, STEPS
@@ -51,15 +51,16 @@ def light(node: Node) -> dict[str, Any]:
 def _rare(row: StepRecord) -> dict[str, Any]:
     """What most rows say nothing of."""
     found: dict[str, Any] = {}
-    if row.metadata and row.kind is not Kind.START:
-        said = {name: value for name, value in row.metadata.items() if name not in _OURS}
+    decision, usage, _, versions, _, _, _, metadata = places(row, DECISION, METADATA)
+    if metadata and row.kind is not Kind.START:
+        said = {name: value for name, value in metadata.items() if name not in _OURS}
         found |= {"metadata": said} if said else {}
-    if row.decision is not None:
-        found["decision"] = {"target": row.decision, "reason": row.metadata.get("reason")}
-    if row.usage:
-        found["usage"] = _usage_of(row)
-    if row.input_versions is not None:
-        found["takes"] = dict.fromkeys(name for name in sorted(row.input_versions) if name[:1] != "_")  # no decisions
+    if decision is not None:
+        found["decision"] = {"target": decision, "reason": row.metadata.get("reason")}
+    if usage:
+        found["usage"] = _lasting(usage)
+    if versions is not None:
+        found["takes"] = dict.fromkeys(name for name in sorted(versions) if name[:1] != "_")  # no decisions
     return found
 
 
@@ -82,11 +83,12 @@ def heavy(node: Node) -> dict[str, Any]:
 def said(node: Node) -> tuple[Hashable, ...]:
     """What a step's rows say without their payloads, as something to look up."""
     row, about = node.record, _rare(node.record)
-    # Which words these are, and not the words: looking one up by its hash takes as long as all of the rest.
-    words = id(node.kind), id(node.status)
     digest = row.input_digest if "takes" not in about else None  # else it tells which versions, and not of what
-    told = encode(about) if about else b""
-    return (*words, node.name, node.superseded, node.attempts, row.partial, digest, told)
+    # Which words these are, and not the words: looking one up by its hash takes as long as all of the rest.
+    return (
+        id(node.kind), id(node.status), node.name, node.superseded, node.attempts, row.partial, digest,
+        encode(about) if about else b"",
+    )  # fmt: skip
 
 
 def differences(a: Node, b: Node, *, alike: bool = False) -> tuple[Difference, ...]:
@@ -104,14 +106,15 @@ def differences(a: Node, b: Node, *, alike: bool = False) -> tuple[Difference, .
     return tuple(found)
 
 
-def _usage_of(row: StepRecord) -> dict[str, Any]:
+def _lasting(used: dict[str, Any]) -> dict[str, Any]:
     """What a step used, but for time."""
-    return {name: used for name, used in (row.usage or {}).items() if not _is_time(name)}
+    times = _times(*used)
+    return {name: value for name, value in used.items() if name not in times} if times else used
 
 
 @lru_cache(1_000)
-def _is_time(name: str) -> bool:
-    return str(name).endswith(_TIMES)
+def _times(*names: str) -> frozenset[str]:
+    return frozenset(name for name in names if str(name).endswith(_TIMES))
 
 
 def _operations(row: StepRecord) -> dict[str, Any] | None:
@@ -139,7 +142,7 @@ def tokens_of(used: Mapping[str, Any]) -> int:
     if type(total) is int:
         return total
     names = ("input_tokens", "output_tokens", "prompt_tokens", "completion_tokens")
-    return sum(used[name] for name in names if type(used.get(name)) is int)
+    return sum([used[name] for name in names if type(used.get(name)) is int])
 
 
 def cost_of(used: Mapping[str, Any]) -> float | None:

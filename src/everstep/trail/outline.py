@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TypeVar
 
-from everstep.codec.record import StepRecord
+from everstep.codec.record import ID, INDEX, LANE, StepRecord, places
 from everstep.errors import DamagedError, ErasedError
 from everstep.journal.track import AT, CHAIN, RETRY
 from everstep.model import Kind, Status, StepError
 
+T = TypeVar("T")
 Address = tuple[int | None, str, str, int]
 
 _ALONE = frozenset({Kind.CHECKPOINT, Kind.SAVE, Kind.FORK, Kind.END})  # one row, one node
 _BEGINS = {Kind.COMPOSITE_START: Status.ACTIVE, Kind.INTENT: Status.UNKNOWN, Kind.PAUSE: Status.PAUSED}
 _ENDS = {Kind.CANCELLED: Status.CANCELLED, Kind.ANSWER: Status.COMPLETED}  # any other row that ends a step says how
-_OPEN = frozenset({Status.ACTIVE, Status.UNKNOWN, Status.PAUSED})
 _MAX_DEPTH = 1_000  # of parents that were met after their children: hostile rows could name one another
 
 
@@ -34,8 +35,9 @@ class Node:
     record: StepRecord = field(repr=False)  # the row that tells how it stands: its outcome, or its first while open
     parent: Node | None = field(default=None, repr=False)
     superseded: bool = False  # what failed was run again, or belongs to an attempt that failed
-    earlier: list[StepRecord] = field(default_factory=list, repr=False)  # failed attempts, failures that were reopened
-    children: list[Node] = field(default_factory=list, repr=False)
+    # Most have neither: a list for each would be as many objects for the garbage collector to go through.
+    earlier: Sequence[StepRecord] = field(default=(), repr=False)  # failed attempts, failures that were reopened
+    children: Sequence[Node] = field(default=(), repr=False)
 
     @property
     def seq(self) -> int:
@@ -49,7 +51,8 @@ class Node:
     @property
     def open(self) -> bool:
         """Whether it has no outcome yet."""
-        return self.status in _OPEN
+        status = self.status  # which word it is, and not the word: the hash of one takes long
+        return status is Status.ACTIVE or status is Status.UNKNOWN or status is Status.PAUSED
 
     @property
     def started_at(self) -> datetime:
@@ -66,7 +69,7 @@ class Node:
 
     @property
     def attempts(self) -> int:
-        return max(1, self.record.attempt, len(self.earlier) + (not self.open))
+        return max(1, self.record.attempt, len(self.earlier) + (not self.open) if self.earlier else 1)
 
     @property
     def error(self) -> StepError | None:
@@ -86,11 +89,15 @@ class Outline:
 
     def walk(self) -> Iterator[tuple[int, Node]]:
         """Every node with its depth, parents before children."""
-        waiting = [(0, node) for node in reversed(self.steps)]
-        while waiting:
-            depth, node = waiting.pop()
-            yield depth, node
-            waiting += [(depth + 1, child) for child in reversed(node.children)]
+        levels = [iter(self.steps)]
+        while levels:
+            for node in levels[-1]:
+                yield len(levels) - 1, node
+                if node.children:
+                    levels.append(iter(node.children))
+                    break
+            else:
+                levels.pop()
 
 
 def outline(records: Iterable[StepRecord]) -> Outline:
@@ -149,13 +156,14 @@ class _Tree:
             self._step(record, kind)
 
     def _step(self, record: StepRecord, kind: Kind) -> None:
-        address = _address(record)
+        number, parent, lane, index = places(record, ID, INDEX)  # at once: nearly all of the time here goes into them
+        number, address = int(number), (parent, lane or "", record.name, index or 0)
         at = record.metadata.get(AT)
         if type(at) is int and at >= 0:
-            above = None if record.parent is None else self._by_id.get(record.parent)
-            self._cut(above, record.lane, at)
-        node = self._node(record, kind, address)
-        self._by_id[record.id] = node
+            above = None if parent is None else self._by_id.get(parent)
+            self._cut(above, lane or "", at)
+        node = self._node(record, kind, number, address)
+        self._by_id[number] = node
         if kind is Kind.ANSWER:
             address = _address(node.begun)
         if kind is Kind.STEP:
@@ -169,9 +177,9 @@ class _Tree:
         else:
             self._settle(node, record, _ENDS.get(kind, record.status), address)
 
-    def _node(self, record: StepRecord, kind: Kind, address: Address) -> Node:
+    def _node(self, record: StepRecord, kind: Kind, number: int, address: Address) -> Node:
         """The node that a row belongs to: the one with its id, the one that waits at its address, or a new one."""
-        node = self._by_id.get(record.id)
+        node = self._by_id.get(number)
         if node is not None:
             if node in self._missing:
                 return self._found(node, record, kind)
@@ -188,17 +196,21 @@ class _Tree:
 
     def _attach(self, node: Node, record: StepRecord) -> Node:
         """Put a node where its row says. A parent that is not known yet is kept a place for."""
-        inside, above = record.parent, None
-        if inside is not None and inside != record.id:
+        number, inside, lane = places(record, ID, LANE)
+        above = None
+        if inside is not None and inside != number:
             above = self._by_id.get(inside)
             if above is None:
                 above = self._by_id[inside] = Node("", Kind.STEP, Status.ACTIVE, record, record)
                 self._missing.add(above)
             self._revive(above)
         node.parent = above
-        (self._top if above is None else above.children).append(node)
+        if above is None:
+            self._top.append(node)
+        else:
+            above.children = _with(above.children, node)
         if node.kind is not Kind.FORK and (node.kind is not Kind.CHECKPOINT or record.input_digest is not None):
-            self._lanes.setdefault(above, {}).setdefault(record.lane, []).append(node)
+            self._lanes.setdefault(above, {}).setdefault(lane or "", []).append(node)
         return node
 
     def _found(self, node: Node, record: StepRecord, kind: Kind) -> Node:
@@ -223,7 +235,7 @@ class _Tree:
 
     def _tried_in_vain(self, node: Node, record: StepRecord) -> None:
         """An attempt failed and another follows, with children of its own."""
-        node.earlier.append(record)
+        node.earlier = _with(node.earlier, record)
         for child in node.children[self._tried.get(node, 0) :]:
             child.superseded = True
         self._tried[node] = len(node.children)
@@ -287,7 +299,7 @@ class _Tree:
         """A failed step that has new rows is open again, and so is what it runs inside."""
         while node is not None and node in self._reopenable:
             self._reopenable.discard(node)
-            node.earlier.append(node.record)
+            node.earlier = _with(node.earlier, node.record)
             node.record, node.status, node.superseded = node.begun, Status.ACTIVE, False
             node = node.parent
 
@@ -300,6 +312,14 @@ class _Tree:
         if self._missing:
             self._top.sort(key=lambda node: node.begun.seq)
         return Outline(self._top, self._start, self._end)
+
+
+def _with(known: Sequence[T], one: T) -> Sequence[T]:
+    """The list with one more: the same list, once there is one."""
+    if not isinstance(known, list):
+        return [*known, one]
+    known.append(one)
+    return known
 
 
 def _address(record: StepRecord) -> Address:
