@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
-from everstep.capturing import loops, seams, senses
+from everstep.capturing import loops, seams, senses, strays
 from everstep.capturing.exchange import Exchange, Halted, end_open_calls
 from everstep.capturing.seal import Seal, leave_network, sealed
 from everstep.capturing.threads import Gate
@@ -64,6 +64,7 @@ class Session:
         self.open_calls: set[Exchange] = set()
         self.senses: senses.Senses
         self.gate = Gate(life.run)
+        self.strays: list[str] = []  # the names of threads that asked, and that no lane of the program started
         self.value: Any = None  # what the program gave
         self.report: ReplayReport | None = None
         self._seal: Seal | None = None
@@ -119,7 +120,7 @@ class Session:
 
 def boundary() -> Lane | None:
     """Where a call belongs that the program is about to make; None if it is not ours, or part of a call that is."""
-    lane = here()
+    lane = here() or strays.lane_of_stray()
     if lane is None or lane.run.captured is None:
         return None
     leaf = lane.scope.leaf
@@ -162,6 +163,7 @@ def capture(
     trail = trail.trail if isinstance(trail, AsyncTrail) else trail
     seams.install()
     loops.watch()
+    strays.watch()
     program = Captured(name, code, typed)
     program.senses = senses.said(clock_too=clock, entropy_too=entropy)
     life = _begun(trail, id, program, command, mode, tags, durability)
@@ -175,6 +177,7 @@ def capture(
             terminable(life.run),
             session.senses.given(),
             session.sealed(seal, allow, whole_process=whole_process),
+            strays.gathered(session) if whole_process else nullcontext(),
         ):
             yield session
     except Halted as halted:

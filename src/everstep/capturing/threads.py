@@ -23,13 +23,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import sys
 import threading
 import time
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from everstep.capturing.exchange import Exchange
@@ -48,6 +49,7 @@ _AT_MOST = 2.0  # the same, by the clock on the wall
 _PATIENCE = 5.0  # seconds of stillness until an answer that nobody asks for is passed over
 _LAST_PATIENCE = 60.0  # the same for a program that is never still
 _LINGER = 1.0  # seconds that the usher stays when nobody waits
+_sleep, _now = time.sleep, time.monotonic  # the real ones, whatever a replay makes of time
 
 _away: set[int] = set()  # threads that are inside a call: what they do is not the program's doing
 
@@ -114,6 +116,7 @@ class Gate:
         self._changed = threading.Condition(threading.Lock())
         self._usher: threading.Thread | None = None
         self._is_open = False
+        self._moved = self._last = 0.0  # when the program was seen at work, and when the last one was let out
 
     def queue(self, turn: float, loop: asyncio.AbstractEventLoop | None = None) -> Ticket | None:
         """Take a place for an answer whose row was just drafted, under the run's lock. None if it need not wait."""
@@ -180,6 +183,10 @@ class Gate:
                 self._tickets.remove(ticket)
                 self._changed.notify()
 
+    def is_empty(self) -> bool:
+        """Whether nobody waits here."""
+        return not self._tickets
+
     def _is_over(self) -> bool:
         return self._is_open or self._run.stopping is not None
 
@@ -187,6 +194,7 @@ class Gate:
         with self._changed:
             ticket.ready = True
             if self._usher is None or not self._usher.is_alive():  # after a fork it is not
+                self._moved = self._last = _now()
                 self._usher = threading.Thread(target=self._serve, name="everstep-usher", daemon=True)
                 self._usher.start()
             self._changed.notify()
@@ -194,43 +202,55 @@ class Gate:
     # The usher.
 
     def _serve(self) -> None:
-        watch = _watch()
-        while True:
-            with self._changed:
-                if not self._tickets and not self._changed.wait_for(lambda: self._tickets, _LINGER):
-                    self._usher = None
-                    return
-            self._settle(watch)
-            with self._changed:
-                self._let_out_next(watch)
+        seen = watch()
+        try:
+            while self._is_needed():
+                self._settle(seen)
+                self._attend()
+        finally:
+            if self._usher is threading.current_thread():  # it failed: without an usher nobody may wait
+                self.open()
+                self._let_all_out()
+
+    def _is_needed(self) -> bool:
+        """Wait for somebody to come. False if nobody did for long."""
+        with self._changed:
+            if not self._tickets:
+                self._changed.wait_for(lambda: self._tickets, _LINGER)
+                self._moved = self._last = _now()
+            if not self._tickets:
+                self._usher = None
+            return bool(self._tickets)
+
+    def _attend(self) -> None:
+        """Let the next one out, or wait a little for it to come."""
+        with self._changed:
+            if self._is_over():
+                self._let_all_out()
+            ticket = self._next()
+            if ticket is not None:
+                self._tickets.remove(ticket)
+                ticket.let_out()
+                self._moved = self._last = _now()
+            elif _now() - self._moved > _PATIENCE or _now() - self._last > _LAST_PATIENCE:
+                self._pass_over()
+            else:
+                self._changed.wait(_LONGEST_PAUSE)
 
     def _settle(self, watch: Watch) -> None:
         """Wait until the program is still, or has been at work for long."""
-        began, used, pause = time.monotonic(), watch.used(), _PAUSE
+        began, used, pause = _now(), watch.used(), _PAUSE
         while not self._is_over() and not watch.is_still():
-            if watch.used() - used > _AWHILE or time.monotonic() - began > _AT_MOST:
+            self._moved = _now()
+            if watch.used() - used > _AWHILE or _now() - began > _AT_MOST:
                 return
-            time.sleep(pause)
+            _sleep(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE)
 
-    def _let_out_next(self, watch: Watch) -> None:
-        if self._is_over():
-            for ticket in self._tickets:
-                ticket.let_out()
-            self._tickets.clear()
-            return
-        ticket = self._next()
-        began = since = time.monotonic()
-        while ticket is None and self._tickets and not self._is_over():
-            self._changed.wait(_LONGEST_PAUSE)
-            ticket, now = self._next(), time.monotonic()
-            if not watch.is_still():
-                since = now
-            if ticket is None and (now - since > _PATIENCE or now - began > _LAST_PATIENCE):
-                self._pass_over()
-        if ticket is not None:
-            self._tickets.remove(ticket)
+    def _let_all_out(self) -> None:
+        for ticket in self._tickets:
             ticket.let_out()
+        self._tickets.clear()
 
     def _next(self) -> Ticket | None:
         """Whose turn it is, if it is there."""
@@ -248,8 +268,7 @@ class Gate:
 
     def _pass_over(self) -> None:
         """Wait no longer for what nobody asks for."""
-        first = self._tickets[0]
-        while self._order and self._order[0] < first.turn:
+        while self._tickets and self._order and self._order[0] < self._tickets[0].turn:
             self._order.popleft()
 
 
@@ -310,40 +329,59 @@ def _has_others() -> bool:
 class Watch:
     """Tells whether a program is still, by the processor time of its process."""
 
-    def __init__(self) -> None:
-        self._seen: Any = None
-
     def used(self) -> float:
         """Seconds of processor time, but for this thread."""
         return time.process_time() - time.thread_time()
 
     def is_still(self) -> bool:
-        """Whether nothing has happened since this was asked last."""
-        time.sleep(_PAUSE)  # gives whoever is about to run the interpreter's lock
-        seen, self._seen = self._seen, self._look()
-        return bool(seen == self._seen)
-
-    def _look(self) -> Any:
-        return round(self.used(), 5)
+        """Whether nothing happens for as long as a thread waits until it insists on its turn."""
+        before = self.used()
+        _sleep(sys.getswitchinterval() + _PAUSE)
+        return self.used() - before < _PAUSE
 
 
 class ThreadsWatch(Watch):
-    """The same thread by thread, without those inside a call: a thread that is to go on is seen before it does.
+    """The same thread by thread, so that one that is about to go on is seen, and without those inside a call.
 
-    One that waits for the interpreter's lock is woken whenever this gives it up, as it does with each file it reads;
-    then it either is seen as running, or has used time when all are looked at for the second time.
+    One that waits for the interpreter's lock looks like any that waits. It is woken when this gives up the lock, as it
+    does with each file it reads, and then either is seen as running or has used time when all are looked at for the
+    second time. But if others compete for the lock, say inside a call, it may not get it: then the program is still
+    if it was so for longer than the interval after which a thread insists on its turn, for which it has to wake up.
     """
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._at: dict[int, float] = {}  # the times of the program's threads then
+
+    def used(self) -> float:
+        """Seconds of processor time, of the program's threads."""
+        return sum(self._of_program(_look()).values())
 
     def is_still(self) -> bool:
         """Whether no thread is at work."""
-        before = self._look()
-        return not any(_is_at_work(thread) for thread in before) and before == self._look()
+        before = _look()
+        at_work = [thread for thread in before if _is_at_work(thread)]
+        after = _look()
+        if before == after and not at_work:
+            return True
+        program, now = self._of_program(after), _now()
+        if any(self._at.get(each) != used for each, used in program.items()) or any(
+            each in program for each in at_work
+        ):
+            self._at, self._since = program, now
+        return now - self._since > 1.5 * sys.getswitchinterval()
 
-    def _look(self) -> dict[int, float]:
-        inside = {*_away, threading.get_native_id()}
-        inside.update(each.native_id or 0 for each in threading.enumerate() if each.name.startswith(_OURS))
-        threads = [int(each) for each in os.listdir(_TASKS)]
-        return {each: _time_of(each) for each in threads if each not in inside}
+    @staticmethod
+    def _of_program(times: dict[int, float]) -> dict[int, float]:
+        inside = {each.native_id for each in threading.enumerate() if each.name.startswith(_OURS)} | _away
+        return {thread: used for thread, used in times.items() if thread not in inside}
+
+
+def _look() -> dict[int, float]:
+    """The processor times of all threads but this one."""
+    threads = [int(each) for each in os.listdir(_TASKS)]  # noqa: PTH208 - many times a second, as the next one
+    threads.remove(threading.get_native_id())
+    return {each: _time_of(each) for each in threads}
 
 
 def _time_of(thread: int) -> float:
@@ -356,14 +394,15 @@ def _time_of(thread: int) -> float:
 
 def _is_at_work(thread: int) -> bool:
     try:
-        with open(f"{_TASKS}/{thread}/stat", "rb", buffering=0) as file:
+        with open(f"{_TASKS}/{thread}/stat", "rb", buffering=0) as file:  # noqa: PTH123 - as above
             said = file.read(256)
     except OSError:  # it is gone
         return True
     return said[said.rindex(b")") + 2] in _AT_WORK
 
 
-def _watch() -> Watch:
+def watch() -> Watch:
+    """What tells best on this system."""
     try:
         mine = threading.get_native_id()
         if _time_of(mine) > 0 and _is_at_work(mine):
