@@ -25,6 +25,7 @@ _PIECE = 1 << 16  # bytes, the most that is taken at once of a body without chun
 _LINE = 1 << 16  # bytes, the longest line there may be between chunks
 _NO_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 _ERRNO = re.compile(r"\[Errno (-?\d+)\] (.*)", re.DOTALL)
+_OF_TLS = re.compile(r"\[(\w+): (\w+)\]")
 
 
 def head_of(response: Any) -> Head:
@@ -187,7 +188,11 @@ def revived(kind: str, message: str, *modules: ModuleType) -> BaseException:
 def _saying(cls: type[Exception], message: str) -> Exception:
     numbered = _ERRNO.fullmatch(message)
     args: tuple[Any, ...] = (int(numbered[1]), numbered[2]) if numbered else (message,)
-    error = _made(cls, (1, message) if issubclass(cls, ssl.SSLError) else args)
+    if issubclass(cls, ssl.SSLError):
+        args = (int(ssl.SSL_ERROR_EOF if issubclass(cls, ssl.SSLEOFError) else ssl.SSL_ERROR_SSL), message)
+    error = _made(cls, args)
+    if isinstance(error, ssl.SSLError) and (said := _OF_TLS.match(message)):
+        error.library, error.reason = said.groups()
     if faults.str_of(error) == message:
         return error
     said = {"__str__": lambda _: message, "__module__": cls.__module__, "__qualname__": cls.__qualname__}

@@ -10,7 +10,7 @@ import inspect
 import re
 import ssl
 from collections.abc import Iterable
-from http.client import HTTPConnection, HTTPResponse
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from types import ModuleType
 from typing import Any
 
@@ -27,15 +27,18 @@ _TAKES = [
     "preload_content", "decode_content", "enforce_content_length",
 ]  # fmt: skip
 _LANE = "_everstep_lane"  # on a connection: whose it is whose tunnel is still to be made
-_PAIR = re.compile(r"\('(.*?)', (\w+)\((.*)\)\)", re.DOTALL)
-_UNCONNECTED = ("NewConnectionError", "NameResolutionError", "ConnectTimeoutError", "ProxyError", "SSLError")
+_PAIR = re.compile(r"\('(.*?)', (\w+\(.*\))\)", re.DOTALL)
+_SHOWN = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
+_OF_TLS = {"CERTIFICATE_VERIFY_FAILED": "SSLCertVerificationError", "UNEXPECTED_EOF": "SSLEOFError"}
 
 
 def patch(module: ModuleType) -> None:
     """Wrap the pools. Raises UnknownLayoutError."""
     plain = checked(module, "HTTPConnectionPool._make_request", _TAKES)
     checked(module, "HTTPResponse.__init__", ["self", "body", "headers", "status", "version"])
-    checked(module, "connectionpool.HTTPConnectionPool._raise_timeout", ["self", "err", "url", "timeout_value"])
+    checked(module, "HTTPConnectionPool._raise_timeout", ["self", "err", "url", "timeout_value"])
+    checked(module, "connection._wrap_proxy_error", ["err", "proxy_scheme"])
+    checked(module, "connection.HTTPConnection.has_connected_to_proxy", None)
     signature = inspect.signature(plain)
 
     def _make_request(self: Any, conn: Any, *args: Any, **kwargs: Any) -> Any:
@@ -96,13 +99,26 @@ class _Attempt:
 
     def _live(self) -> tuple[Head, Source]:
         self._is_live = True
-        if self._tunnel:
-            self._make_tunnel()
-        response = self._plain(**{**self._asked, "preload_content": False})
+        try:
+            if self._tunnel:
+                self._make_tunnel()
+            response = self._plain(**{**self._asked, "preload_content": False})
+        except (OSError, HTTPException, self._module.exceptions.HTTPError) as error:
+            self._blame_proxy(error)
+            raise
         answer = response._original_response  # noqa: SLF001 - the answer itself, of which the response is a view
         self._shutdown = getattr(response, "_sock_shutdown", None)
         response._fp = response._original_response = response._connection = None  # noqa: SLF001 - it goes, they stay
         return head_of(answer), Source(answer)
+
+    def _blame_proxy(self, error: Exception) -> None:
+        """Raise what the library makes of an error on the way to a proxy: afterwards nobody knows how far it came."""
+        conn, known = self._conn, self._module.exceptions
+        if getattr(conn, "proxy", None) is None or conn.has_connected_to_proxy or isinstance(error, known.ProxyError):
+            return
+        new = known.SSLError(error) if isinstance(error, ssl.SSLError) else error
+        if isinstance(new, (OSError, HTTPException, known.NewConnectionError, known.TimeoutError, known.SSLError)):
+            raise self._module.connection._wrap_proxy_error(new, conn.proxy.scheme)  # noqa: SLF001 - checked
 
     def _make_tunnel(self) -> None:
         """As the pool does it before an attempt."""
@@ -148,22 +164,34 @@ class _Attempt:
 
     def _revive(self, kind: str, message: str) -> BaseException:
         """An error of the library, that knows its pool and its connection again."""
-        conn = self._conn
-        if getattr(conn, "proxy", None) is not None and kind not in _UNCONNECTED:
-            conn._has_connected_to_proxy = True  # noqa: SLF001 - else it passes for an error of the proxy
-        error = revived(kind, message, self._module.exceptions)
-        if kind == "SSLError":
-            inner = "SSLCertVerificationError" if "CERTIFICATE_VERIFY_FAILED" in message else "SSLError"
-            error = self._module.exceptions.SSLError(revived(inner, message, ssl))
+        conn, known = self._conn, self._module.exceptions
         pair = _PAIR.fullmatch(message)
-        if pair is not None and isinstance(error, self._module.exceptions.ProxyError):
-            said = ast.literal_eval(f"({pair[3]},)")
-            inside = revived(pair[2], str(said[-1]), self._module.exceptions)
-            return self._module.exceptions.ProxyError(pair[1], inside)  # type: ignore[no-any-return] # it is one
+        if kind == "ProxyError" and pair is not None:
+            return known.ProxyError(pair[1], self._shown(pair[2]))  # type: ignore[no-any-return] # it is one
+        if getattr(conn, "proxy", None) is not None:
+            conn._has_connected_to_proxy = True  # noqa: SLF001 - else it would pass for an error of the proxy
+        if kind == "SSLError":
+            inner = next((name for said, name in _OF_TLS.items() if said in message), "SSLError")
+            return known.SSLError(revived(inner, message))  # type: ignore[no-any-return] # it is one
+        error = revived(kind, message, known)
         for name, value in (("pool", self._pool), ("conn", conn), ("url", self._asked["url"])):
             if name in _attributes(error):
                 setattr(error, name, value)
         return error
+
+    def _shown(self, text: str) -> BaseException:
+        """An error, from how Python shows it."""
+        found = _SHOWN.fullmatch(text)
+        if found is None:
+            return RuntimeError(text)
+        if _SHOWN.fullmatch(found[2]):
+            outer = revived(found[1], "", self._module.exceptions)
+            outer.args = (self._shown(found[2]),)
+            return outer
+        said = ast.literal_eval(f"({found[2]},)")
+        return revived(
+            found[1], f"[Errno {said[0]}] {said[1]}" if len(said) > 1 else str(said[0]), self._module.exceptions
+        )
 
 
 def _attributes(error: BaseException) -> set[str]:
