@@ -220,3 +220,11 @@ def test_a_trail_without_runs_inside_others_has_no_column_for_them(tmp_path: Pat
     with everstep.open(tmp_path / "t.db") as trail:
         trail.record("top").finish()
     assert "children" not in run("runs", "--trail", tmp_path / "t.db").stdout
+
+
+def test_after_an_answer_to_an_item_the_item_can_be_resumed(path: Path, tmp_path: Path) -> None:
+    place = tmp_path / "trail.db"
+    place.write_bytes(path.read_bytes())
+    [command, *_] = [line for line in hints(place, "show", "many") if line.startswith("answer ")]
+    said = run(*shlex.split(command.replace("VALUE", "yes"))).stderr
+    assert f"next: everstep resume {shlex.split(command)[1]} " in said

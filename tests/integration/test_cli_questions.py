@@ -140,3 +140,23 @@ def test_of_many_questions_the_first_are_shown_and_how_many_more_there_are(path:
     assert sum("Really" in line for line in head.splitlines()) == 10
     assert "and 5 more" in head
     assert sum(line.startswith("answer ") for line in nexts(path, "show", "many")) == 10
+
+
+def test_an_answer_to_several_questions_at_once_is_told_the_command_for_each(path: Path) -> None:
+    refused = run("answer", "all", "yes", "--trail", path)
+    assert refused.exit_code == 5
+    commands = [line.partition("  #")[0].strip() for line in refused.stderr.splitlines()[1:]]
+    assert "Really 1?" in refused.stderr
+    assert [line.removeprefix("everstep ") for line in commands] == [
+        line.replace("VALUE", "yes") for line in nexts(path, "show", "all")
+    ]
+
+
+def test_after_an_answer_the_run_that_waits_for_all_of_it_is_the_one_to_resume(path: Path, tmp_path: Path) -> None:
+    place = tmp_path / "trail.db"
+    place.write_bytes(path.read_bytes())
+    command = nexts(place, "show", "all")[0].replace("VALUE", "yes")
+    assert run(*shlex.split(command)).stderr.splitlines()[-1].startswith("next: everstep resume all --app MODULE")
+    for again in nexts(place, "show", "all"):
+        run(*shlex.split(again.replace("VALUE", "no")))
+    assert nexts(place, "show", "all") == [f"resume all --app MODULE --trail {place}"]

@@ -15,15 +15,17 @@ from everstep.cli.advising import go_on_with
 from everstep.cli.app import apart, app_option, load, named, still_to_name, workflow_in
 from everstep.cli.capturing import ask_for_program, command_argument, resumed, unknown_option
 from everstep.cli.output import Cell
+from everstep.cli.questions import Questions, text_of
 from everstep.cli.session import Session, address, options, run_ids, session
 from everstep.cli.text import brief, whole
 from everstep.codec.record import StepRecord
+from everstep.errors import NotWaitingError
 from everstep.model import FINISHED, Kind, Run, Status
 from everstep.run.result import PauseInfo, RunResult
 from everstep.run.runner import Runner
 from everstep.run.workflows import Workflow
 from everstep.trail import answers, asking
-from everstep.trail.inside import failed_so_far, is_map, items_of
+from everstep.trail.inside import failed_so_far, is_map, items_of, outermost
 from everstep.trail.outline import outline
 from everstep.trail.trail import Trail
 
@@ -104,14 +106,31 @@ def answer(run: str, value: str | None, pause: int | None, *, retry: bool) -> in
             f"the text {given!r}, quote it: '\"{given}\"'); if it did not, use --retry."
         )
     meant = None if given is None else _meant(asked, given)
-    trail.answer(run, meant, pause=pause, retry=retry)
+    try:
+        trail.answer(run, meant, pause=pause, retry=retry)
+    except NotWaitingError as error:
+        raise _say_which(here, trail, run, pause, value) or error from error
     if here.output.as_json:
         found = None if asked is None else f"{asked.run_id}@{asked.seq}"
         here.output.data(answer={"run": run, "pause": found, "value": plain.plain(meant), "retry": retry})
     else:
         taken = "to be tried again" if retry else brief(meant, _SHORT)
-        here.output.talk(f"taken: {taken}\nnext: {here.command('resume', run, *still_to_name())}")
+        here.output.talk(f"taken: {taken}\nnext: {here.command('resume', outermost(trail, run), *still_to_name())}")
     return exits.OK
+
+
+def _say_which(here: Session, trail: Trail, run: str, pause: int | None, value: str | None) -> ConflictError | None:
+    """For each of several questions, the command that answers it; None where there are not several."""
+    found = trail.run(run)
+    asked = Questions(trail, found, outline(trail.steps(found.id, view=True)), at_work=False)
+    if pause is not None or len(asked.rows) < 2:
+        return None
+    given = "--retry" if value is None else value
+    lines = [
+        here.command(*(given if word == "VALUE" else word for word in words)) + f"  # {text_of(row)}"
+        for words, row in zip(asked.commands(), asked.rows, strict=False)
+    ]
+    return ConflictError("\n  ".join([f"{run} has {len(asked.rows):,} open questions; say which:", *lines]))
 
 
 def _meant(asked: StepRecord | None, text: str) -> Any:

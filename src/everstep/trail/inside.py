@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from everstep.codec.record import StepRecord
 from everstep.codec.shown import brief
-from everstep.errors import DamagedError, ErasedError
+from everstep.errors import DamagedError, ErasedError, RunNotFoundError
 from everstep.model import FINISHED, Run, Status, StepError
 from everstep.store.base import ALL
 from everstep.trail.outline import Outline, error_of, outline
@@ -41,6 +41,20 @@ class Item:
 def is_map(start: StepRecord | None) -> bool:
     """Whether a run, by its first row, is one over many items."""
     return start is not None and bool(start.metadata.get(MAP))
+
+
+def outermost(trail: Trail, run_id: str) -> str:
+    """The run that is gone on with for this one to go on: the one at the top, or below it the item of a map."""
+    run = trail.run(run_id)
+    while run.parent_run_id is not None:
+        try:
+            above = trail.run(run.parent_run_id)
+        except RunNotFoundError:  # it was dropped
+            break
+        if not above.oldest and above.head >= 0 and is_map(trail.step(above.id, 0, view=True)):
+            break
+        run = above
+    return run.id
 
 
 def items_of(trail: Trail, run_id: str) -> list[Run]:
