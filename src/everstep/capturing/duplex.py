@@ -30,6 +30,7 @@ T = TypeVar("T")
 _PATIENCE = 60.0  # seconds until an answer counts as asked for too early: another thread may be about to say something
 _TOO_FEW = 1.0  # seconds until something counts as left unsaid: the same
 _CLOSE = "close"  # the channel of what the end gave
+_IN_VAIN = "in vain"
 CLOSED: Any = object()  # heard when the conversation is over
 
 
@@ -201,6 +202,8 @@ class Talk(_Talk[Connection]):
         return item
 
     def _keep(self, channel: str, **about: Any) -> None:
+        if self.exchange.over:
+            return
         threads.part_came(self.exchange)
         with self._moved:
             self.exchange.keep(self._entry(channel, **about))
@@ -263,7 +266,7 @@ class AwaitedTalk(_Talk[Connection]):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: list[asyncio.Future[bool]] = []
         self._kept_back: dict[str, deque[Any]] = defaultdict(deque)  # arrived, and not given out
 
     async def say(self, item: Any, live: Callable[[], Awaitable[T]]) -> T | None:
@@ -299,7 +302,8 @@ class AwaitedTalk(_Talk[Connection]):
                         entry = {"item": await live()}
                 except Exception as error:  # noqa: BLE001 - recorded, then raised
                     entry, failed = {"error": [type(error).__name__, str(error)]}, error
-            await exchange.take_turn()
+            if not exchange.over:
+                await exchange.take_turn()
         except asyncio.CancelledError:
             if "item" in entry:
                 kept.appendleft(entry)  # the next one who asks gets it
@@ -309,7 +313,8 @@ class AwaitedTalk(_Talk[Connection]):
         except BaseException as error:  # an exit is noted too
             await driver.settle_awaited(exchange, exchange.end(error), error)
             raise
-        exchange.keep(self._entry(channel, **entry))
+        if not exchange.over:
+            exchange.keep(self._entry(channel, **entry))
         if failed is not None:
             raise failed
         return entry["item"]
@@ -334,16 +339,18 @@ class AwaitedTalk(_Talk[Connection]):
                 raise self._diverged("inserted", "what it heard then", "to hear more", ())
 
     async def _next_move(self, within: float) -> bool:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
-        done, _ = await asyncio.wait([waiter], timeout=max(within, 0))
-        return bool(done)
+        timer = waiter.get_loop().call_later(max(within, 0), _tell, waiter, _IN_VAIN)
+        try:
+            return await waiter
+        finally:
+            timer.cancel()
 
     def _move(self) -> None:
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+            _tell(waiter)
 
     async def close(self, live: Callable[[], Awaitable[Any]]) -> Any:
         """End the conversation; `live` does so. What that gives, as plain data. The outcome is on record then."""
@@ -366,6 +373,11 @@ class AwaitedTalk(_Talk[Connection]):
                 await threads.outcome_awaited(exchange)
             exchange.left()
             self._move()
+
+
+def _tell(waiter: asyncio.Future[bool], what: str = "") -> None:
+    if not waiter.done():
+        waiter.set_result(what != _IN_VAIN)
 
 
 async def open_awaited(

@@ -47,6 +47,7 @@ class Exchange:
         self.turns: list[float] = []  # where its parts stand among what was awaited; 0 where that is all one
         self.inner: Lane | None = None
         self.ticket: threads.Ticket | None = None  # of an outcome that waits until the code may have it
+        self.place: asyncio.Future[None] | None = None  # the same, among what is awaited
         inputs = None
         if self.run.trail is not None:
             inputs = Inputs(self.run.trail.gate, call.name, call.request)
@@ -173,8 +174,9 @@ class Exchange:
         with self.run.lock:
             turn = self.run.turnstile.mark(self.run.pen.scribe.claim.seq)
             ticket = self.session.gate.queue(turn, self.loop)
+            place = self.run.turnstile.reserve()
         with self.session.gate.kept(ticket):
-            await self.run.turnstile.deliver(None)
+            await self.run.turnstile.deliver(None, place)
             await self.session.gate.pass_awaited(ticket)
         self.turns.append(turn)
 
@@ -197,6 +199,7 @@ class Exchange:
         with run.lock:  # so that outcomes are queued in the order of their rows
             waiter = self._put(stored, duration, error, early=early)
             self.ticket = threads.outcome_came(self)
+            self.place = None if self.loop is None else run.turnstile.reserve()
         return waiter
 
     def _clean(self, text: str) -> str:
@@ -465,10 +468,13 @@ async def settle_awaited(exchange: Exchange, waiter: Any, error: BaseException |
         return
     gate = exchange.session.gate
     with gate.kept(exchange.ticket):
-        if waiter is not None:
-            await asyncio.shield(waiter)
-            exchange.told(error)
-        await exchange.run.turnstile.deliver(None)
+        try:
+            if waiter is not None:
+                await asyncio.shield(waiter)
+                exchange.told(error)
+            await exchange.run.turnstile.deliver(None, exchange.place)
+        finally:
+            exchange.run.turnstile.give_up(exchange.place)
         await gate.pass_awaited(exchange.ticket)
     exchange.session.passed(exchange.ask)
 

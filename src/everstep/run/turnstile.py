@@ -32,11 +32,17 @@ class Turnstile:
         self._early: set[float] = set()  # those of them that left without waiting
         self._recorded: dict[float, asyncio.Future[None]] = {}  # who waits, by seq
         self._live: deque[asyncio.Future[None]] = deque()
+        self._unready: set[asyncio.Future[None]] = set()  # places of live ones that are not there yet
         self._turning = False
         self._marked = 0.0
 
-    async def deliver(self, seq: float | None) -> None:
-        """Wait for this outcome's turn: `seq` of a recorded one, None for a live one."""
+    async def deliver(self, seq: float | None, place: asyncio.Future[None] | None = None) -> None:
+        """Wait for this outcome's turn: `seq` of a recorded one, None for a live one, `place` if it has one."""
+        if place is not None:
+            self._unready.discard(place)
+            self._wake()
+            await place
+            return
         if self._order is None:
             self._order = deque(self._journal.order())
         if self.lanes <= 1 and not self._recorded and not self._live:
@@ -64,6 +70,7 @@ class Turnstile:
             return
         self.loop, self._turning = loop, False
         self._live.clear()
+        self._unready.clear()
         self._recorded.clear()
 
     def skip(self, step: Recorded, *, whole: bool = False) -> None:
@@ -76,6 +83,30 @@ class Turnstile:
     def leave(self, step: Recorded) -> None:
         """Let the outcome of a step go by, as nobody will wait for it, and then those who wait for that."""
         self.skip(step, whole=True)
+        self._wake()
+
+    def reserve(self) -> asyncio.Future[None] | None:
+        """A place among the live ones for what has its place on record now, and leaves later. None if nobody waits.
+
+        A row has to be durable before its outcome leaves, and what comes in the meantime must not overtake it.
+        """
+        if self.lanes <= 1 and not self._recorded and not self._live:
+            return None
+        if self.loop is None or asyncio._get_running_loop() is not self.loop:  # noqa: SLF001 - the public one raises where there is none
+            return None
+        place: asyncio.Future[None] = self.loop.create_future()
+        self._live.append(place)
+        self._unready.add(place)
+        return place
+
+    def give_up(self, place: asyncio.Future[None] | None) -> None:
+        """Let those behind a place go on, whether it was taken or not."""
+        if place is not None and place in self._unready:
+            self._unready.discard(place)
+            place.cancel()
+            self._wake()
+
+    def _wake(self) -> None:
         if self.loop is not None and not self._turning and (self._recorded or self._live):
             self._turning = True
             self.loop.call_soon(self._turn, self.loop, TURNS)
@@ -142,7 +173,7 @@ class Turnstile:
         return None
 
     def _first_live(self) -> asyncio.Future[None] | None:
-        while self._live:
+        while self._live and self._live[0] not in self._unready:
             turn = self._live.popleft()
             if not turn.done():
                 return turn

@@ -7,7 +7,8 @@ program saw are the pieces on record. Everything round it, cookies, history, dec
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +18,7 @@ from everstep.capturing.exchange import AwaitedChunks, AwaitedRecordedChunks
 from everstep.capturing.http import FORM, Head, request
 from everstep.capturing.layout import checked
 from everstep.capturing.seams import aiohttp_bodies, aiohttp_errors, aiohttp_sockets
+from everstep.capturing.seams.likeness import Stage
 from everstep.capturing.session import boundary
 from everstep.model import Secret
 from everstep.run.lanes import Lane, here
@@ -47,12 +49,10 @@ def patch(aio: ModuleType) -> None:
         )  # fmt: skip
         given = options.get("middlewares")
         options["middlewares"] = (*(self._middlewares if given is None else given), seam.middleware)
-        if lane.run.captured.replays:  # a call that took too long says so itself, and no other may
-            options["timeout"] = aio.ClientTimeout(total=None)
         return await plain(self, method, str_or_url, **options)
 
     aio.ClientSession._request = _request  # noqa: SLF001 - this is the wrapping
-    aiohttp_sockets.patch(aio)
+    aiohttp_sockets.patch(aio, revived)
 
 
 class _Seam:
@@ -69,24 +69,15 @@ class _Seam:
         body = await asked.body.as_bytes() if asked.body else b""
 
         async def live() -> tuple[_Head, Any]:
-            try:
-                with asked._timer:  # noqa: SLF001 - says of a cancellation whether it came of aiohttp's own timeout
-                    answers.append(await handler(asked))
-            except Exception as error:
-                failures.append(error)
-                raise aiohttp_errors.recordable(error) from error
+            with stage.live(), asked._timer:  # noqa: SLF001 - says of a cancellation whether it came of aiohttp's own timeout
+                answers.append(await handler(asked))
             return _head(answers[0], unpacks=self.unpacks), aiohttp_bodies.Source(answers[0])
 
         answers: list[Any] = []
-        failures: list[Exception] = []
-        try:
+        stage = Stage()
+        with stage.asked(), _out_of_time(asked):
             head, chunks = await exchange.call_awaited(lane, self._call(lane, asked, body), live)
-        except Exception as error:
-            if failures and error.__cause__ is failures[0]:
-                vars(failures[0]).update(vars(error))  # it is known by them as the failure of this call
-                raise failures[0] from failures[0].__cause__
-            raise
-        response = answers[0] if answers else await _revived(self.aio, asked, head)
+        response = answers[0] if answers else await revived(self.aio, asked, head)
         await self._give(response, head, chunks)
         return response
 
@@ -118,6 +109,21 @@ class _Seam:
                 chunks.exchange, source, head.cancelled, self.limit, is_chunked=is_chunked
             )
         response.content = content
+
+
+@contextmanager
+def _out_of_time(asked: Any) -> Iterator[None]:
+    """Where aiohttp's own timeout has no power: an answer on record says itself whether it took too long."""
+    running: list[Any] = getattr(vars(asked).get("_timer"), "_tasks", [])
+    task = asyncio.current_task()
+    if task not in running:
+        yield
+        return
+    running.remove(task)
+    try:
+        yield
+    finally:
+        running.append(task)
 
 
 class _Head(Head):
@@ -186,7 +192,7 @@ def _head(response: Any, *, unpacks: bool) -> _Head:
 # From the record.
 
 
-async def _revived(aio: ModuleType, asked: Any, head: Head) -> Any:
+async def revived(aio: ModuleType, asked: Any, head: Head) -> Any:
     """An answer on record, made by the library's own parser from its head. Its body comes from elsewhere."""
     loop, known = asyncio.get_running_loop(), vars(asked)
     protocol = aio.client_proto.ResponseHandler(loop)

@@ -9,7 +9,7 @@ import aiohttp
 
 from everstep.capturing import exchange
 from everstep.capturing.exchange import AwaitedRecordedChunks, Exchange
-from everstep.capturing.seams.aiohttp_errors import recordable
+from everstep.capturing.seams.likeness import recordable
 from everstep.codec import record
 from everstep.errors import DivergenceError
 from everstep.journal.track import flags_of
@@ -138,6 +138,7 @@ class LiveContent(Content):
         waiter = call.end(early=True)
         if call.ticket is not None:
             call.session.gate.drop(call.ticket)
+        call.run.turnstile.give_up(call.place)
         if waiter is not None:
             asyncio.ensure_future(waiter).add_done_callback(self._told)
             call.session.passed(call.ask)

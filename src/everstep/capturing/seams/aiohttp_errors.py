@@ -1,4 +1,4 @@
-"""aiohttp's exceptions: what is recorded of them, and how they are made again from their names and texts."""
+"""aiohttp's exceptions, made again from their names and texts."""
 
 from __future__ import annotations
 
@@ -8,18 +8,10 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-_PLAIN = (str, bytes, int, float, type(None))
+from everstep.capturing.seams.likeness import likeness
+
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 _INNER = re.compile(r"\[(.*)\]$", re.DOTALL)
-
-
-def recordable(error: Exception) -> Exception:
-    """What is recorded of an exception: itself, or its likeness where it holds what has no place in a record."""
-    held = [*error.args, *vars(error).values()]
-    if all(isinstance(each, _PLAIN) for each in held):
-        return error
-    number = getattr(error, "errno", None)
-    return likeness(type(error), str(error) if number is None else f"[Errno {number}] {error}")
 
 
 def revived(aio: ModuleType, asked: Any, kind: str, message: str) -> BaseException:
@@ -60,14 +52,3 @@ def _arguments(asked: Any, message: str, number: Any) -> Iterator[tuple[tuple[An
     if status.isdigit():
         text = rest.partition(", url=")[0].strip("'\"")
         yield (asked.request_info, ()), {"status": int(status), "message": text}
-
-
-def likeness(kind: type[Exception], message: str) -> Exception:
-    """What passes for an exception that cannot be made from its text alone."""
-
-    def init(self: Exception) -> None:
-        self.args = (message,)
-
-    made = type(kind.__name__, (kind,), {"__init__": init, "__str__": lambda _: message, "__module__": kind.__module__})
-    found: Exception = made()
-    return found
