@@ -1,0 +1,79 @@
+"""A program that is killed at any instant, and killed again while it is resumed, ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import everstep
+from everstep.model import Status
+from tests.capture.running import AGENTS, environment
+from tests.capture.server import ModelServer
+
+
+def _start(server: ModelServer, folder: Path, *words: str, agent: str) -> subprocess.Popen[str]:
+    env = environment(server.url, EVERSTEP_TRAIL=str(folder / "trail.db"), STEPS="8")
+    command = [sys.executable, "-m", "everstep.cli", *words, "--", sys.executable, str(AGENTS / f"{agent}.py")]
+    return subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def _killed(process: subprocess.Popen[str], server: ModelServer, asked: int, later: float) -> None:
+    """Kill a program some time after the server was asked so often."""
+    patience = time.monotonic() + 60
+    while len(server.requests) < asked and process.poll() is None and time.monotonic() < patience:
+        time.sleep(0.0005)
+    time.sleep(later)
+    process.kill()
+    process.communicate()
+
+
+def _answered(server: ModelServer, folder: Path) -> set[str]:
+    """The digests of requests whose answers are on record."""
+    with everstep.open(folder / "trail.db") as trail:
+        if not trail.runs():
+            return set()
+        steps = [step for step in trail.steps("x") if step.status is Status.COMPLETED and step.node_type == "model"]
+        tags = {value for step in steps for name, value in step.output["headers"] if name == "X-Counter"}
+    return {request.digest for request in server.requests if request.tag in tags}
+
+
+def _check(agent: str, calls: int, folder: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    with ModelServer(seed=seed) as server:
+        first = chance.randint(1, calls - 1)
+        process = _start(server, folder, "record", "--id", "x", agent=agent)
+        _killed(process, server, first, chance.random() * 0.02)
+        asked, answered = len(server.requests), _answered(server, folder)
+        process = _start(server, folder, "resume", "x", agent=agent)
+        _killed(process, server, asked + chance.randint(1, calls), chance.random() * 0.02)
+        again = [request.digest for request in server.requests[asked:]]
+        assert not answered & set(again)
+        asked, answered = len(server.requests), _answered(server, folder)
+        process = _start(server, folder, "resume", "x", agent=agent)
+        out, said = process.communicate(timeout=60)
+        assert not answered & {request.digest for request in server.requests[asked:]}
+    replay = _start(server, folder, "replay", "x", agent=agent)
+    played, told = replay.communicate(timeout=60)
+    assert replay.returncode == 0, told
+    if process.returncode == 5:  # the second had come to the end before it was killed
+        assert "is completed" in said
+    else:
+        assert (process.returncode, out) == (0, played), said
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_program_killed_twice_asks_nothing_that_was_answered(tmp_path: Path, seed: int) -> None:
+    """Promises 1 and 2, of a program that never heard of us: prompts hold the time, an id and the answer before."""
+    _check("long_agent", 8, tmp_path, seed)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(50))
+def test_a_program_killed_twice_at_any_instant(tmp_path: Path, seed: int) -> None:
+    """Promises 1 and 2."""
+    _check("long_agent", 8, tmp_path, 1_000 + seed)
