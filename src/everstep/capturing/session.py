@@ -10,7 +10,7 @@ from typing import Any, Literal
 from everstep.capturing import loops, seams, senses, strays
 from everstep.capturing.exchange import Exchange, Halted, end_open_calls
 from everstep.capturing.seal import Seal, leave_network, sealed
-from everstep.capturing.threads import Gate
+from everstep.capturing.threads import Gate, look_up
 from everstep.codec.chain import Entry
 from everstep.errors import RunFinishedError, SealedError, UnknownOutcomeError
 from everstep.model import Durability
@@ -164,6 +164,7 @@ def capture(
     seams.install()
     loops.watch()
     strays.watch()
+    look_up()
     program = Captured(name, code, typed)
     program.senses = senses.said(clock_too=clock, entropy_too=entropy)
     life = _begun(trail, id, program, command, mode, tags, durability)

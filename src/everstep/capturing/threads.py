@@ -23,13 +23,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import platform
 import sys
 import threading
 import time
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -67,6 +68,12 @@ def away(function: Callable[P, T]) -> Callable[P, T]:
             _away.discard(mine)
 
     return marked
+
+
+def look_up() -> None:
+    """Have known what libraries look up once for a process, by a call: which thread comes to it first is chance."""
+    with suppress(Exception):  # whatever is wrong with it, the library will find that too
+        _ = platform.uname().processor
 
 
 class Ticket:

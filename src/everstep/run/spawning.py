@@ -165,15 +165,15 @@ def submit(pool: Executor, function: Callable[P, T], /, *args: P.args, **kwargs:
     lane = here()
     if lane is None:
         return pool.submit(function, *args, **kwargs)
-    job = _job(lane, function)
+    job = _job(lane, function, args)
     if isinstance(pool, ThreadPoolExecutor):
         return _submit(pool, job, *args, **kwargs)
     return pool.submit(job, *args, **kwargs)
 
 
-def _job(origin: Lane, function: Callable[..., Any]) -> Callable[..., Any]:
+def _job(origin: Lane, function: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
     """The function, run in a lane of its own. Also set for the thread: the job may bring a context copied earlier."""
-    lane = _beside(origin, "job", function)
+    lane = _beside(origin, "job", _function_name(function, args))
     if lane is not origin:
         lane.run.lane_began(lane, None)
 
@@ -195,21 +195,26 @@ def _job(origin: Lane, function: Callable[..., Any]) -> Callable[..., Any]:
     return job
 
 
-def _beside(origin: Lane, kind: str, function: Any) -> Lane:
+def _beside(origin: Lane, kind: str, name: str) -> Lane:
     """A new lane for what a thread does; of a run that is over, the same one, where every step is refused."""
     if origin.run.closed:
         return origin
-    lane = origin.spawn(kind, _function_name(function))
+    lane = origin.spawn(kind, name)
     if origin.run.captured is not None:
         origin.run.captured.senses.parted(origin, lane)
     return lane
 
 
-def _function_name(function: Any) -> str:
-    while isinstance(function, functools.partial):  # also the way that asyncio.to_thread hands a function over
-        runs = getattr(function.func, "__name__", "") == "run" and function.args
-        function = function.args[0] if runs else function.func
-    return getattr(function, "__qualname__", None) or type(function).__qualname__
+def _function_name(function: Any, args: tuple[Any, ...] = ()) -> str:
+    """The name of what a job does: libraries wrap it in a copied context, some of them twice."""
+    words = [function, *args]
+    while True:
+        if isinstance(words[0], functools.partial):  # the way that asyncio.to_thread hands a function over
+            words = [words[0].func, *words[0].args, *words[1:]]
+        elif len(words) > 1 and isinstance(getattr(words[0], "__self__", None), contextvars.Context):
+            del words[0]
+        else:
+            return getattr(words[0], "__qualname__", None) or type(words[0]).__qualname__
 
 
 _submit = ThreadPoolExecutor.submit
@@ -221,7 +226,7 @@ def _submit_in_lane(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: 
     lane = here()
     if lane is None:
         return _submit(self, fn, *args, **kwargs)
-    job = _job(lane, fn)
+    job = _job(lane, fn, args)
     future = _submit(self, job, *args, **kwargs)
     if lane.run.captured is not None:
         lane.run.captured.senses.joined_by(future, job.__dict__["lane"])
@@ -236,7 +241,7 @@ def _start_in_lane(self: threading.Thread) -> None:
     if origin is None:
         _start(self)
         return
-    lane = _beside(origin, "thread", self if target is None else target)
+    lane = _beside(origin, "thread", _function_name(self if target is None else target))
     run, is_new = self.run, lane is not origin
     awaited = is_new and not self.daemon  # a daemon may never end, and nobody waits for it to
 
