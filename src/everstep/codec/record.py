@@ -254,7 +254,7 @@ class StepRecord:
 def places(step: StepRecord, first: int, last: int) -> list[Any]:
     """What stands in a step's meta from one place to another, at once: for those who look at many."""
     if step._meta is None:  # noqa: SLF001 - the same file, here and below
-        step._light(first)  # noqa: SLF001
+        step._light(first)  # noqa: SLF001 - as above
     found: list[Any] = step._meta[first : last + 1]  # type: ignore[index] # noqa: SLF001 - it has been read
     missing = last + 1 - first - len(found)
     return found + [None] * missing if missing else found

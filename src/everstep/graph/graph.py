@@ -21,6 +21,7 @@ from everstep.graph.svg import to_svg
 from everstep.graph.types import described, fits
 from everstep.run.arguments import name_of
 from everstep.run.workflows import Workflow, code_of
+from everstep.trail.forking import TARGETS
 
 NODES = "nodes"  # in what is said of a run: a digest for each node, and for each value that is bound
 
@@ -116,7 +117,8 @@ class Graph(Workflow[..., Any]):
 
     def fingerprint(self) -> dict[str, Any]:
         """What its results may depend on beside its inputs: its structure, its code, and the Python that runs it."""
-        return {**super().fingerprint(), NODES: self._digests()}
+        targets = {name: list(each.targets) for name, each in self.shape.nodes.items() if each.targets}
+        return {**super().fingerprint(), NODES: self._digests(), **({TARGETS: targets} if targets else {})}
 
     def _code(self) -> str:
         return _digest("".join(code_of(each.function) for each in self.nodes).encode())

@@ -10,10 +10,11 @@ from everstep.codec import record
 from everstep.codec.delta import APPEND, SET
 from everstep.codec.record import StepRecord, read_payload
 from everstep.codec.values import encode, view
-from everstep.errors import NotAnOutcomeError
+from everstep.errors import GraphError, NotAnOutcomeError
 from everstep.model import Kind, Status
 from everstep.policy.redaction import Gate
 from everstep.store.base import LEASE_SECONDS, Append, Claim, NewRun, RunRow, Store
+from everstep.trail import asking
 from everstep.trail.beginning import gated_tags, id_of, lease_of, made
 from everstep.trail.detail import Path
 from everstep.trail.owner import new_owner
@@ -21,6 +22,7 @@ from everstep.trail.reading import Reader
 from everstep.trail.scribe import Scribe
 
 REUSE = "reuse"  # in the metadata of a fork: what the parent did later may be used where it fits
+TARGETS = "targets"  # in what is said of a graph's run: where each of its routes and gates can go
 REPLACED = "replaced"  # in that of a step: its outcome is not the one that it had
 
 
@@ -55,7 +57,8 @@ def fork(
 ) -> Scribe:
     """A scribe at the head of a new run that shares the history of `run_id` up to `at`.
 
-    With `outcome`, step `at` has another one: a value, or an exception that it failed with.
+    With `outcome`, step `at` has another one: a value, or an exception that it failed with. Raises AnswerError where a
+    question does not allow it, GraphError where a route cannot go there.
     """
     source, new_id, owner, held = store.run(run_id), id_of(gate, id), new_owner(), lease_of(lease)
     point = Reader(store).place(source, at)
@@ -98,8 +101,30 @@ def _replacement(scribe: Scribe, source: RunRow, seq: int, outcome: Any) -> Appe
     if isinstance(outcome, BaseException):
         return scribe.row(step.name, status=Status.FAILED, error=outcome, **detail)
     if step.decision is not None or step.node_type in {"route", "gate"}:
-        return scribe.row(step.name, decision=outcome, **detail)
+        return scribe.row(step.name, decision=_choice(reader, source, step, outcome), **detail)
+    if step.kind is Kind.ANSWER and source.base <= step.id < seq:
+        question = StepRecord(source.id, reader.entries(source, step.id, step.id)[0], reader.fetch, view).pause
+        if question is not None:
+            asking.check(question, outcome)
     return scribe.row(step.name, **detail, **_given(reader, source, step, entry, outcome))
+
+
+def _choice(reader: Reader, source: RunRow, step: StepRecord, outcome: Any) -> Any:
+    """Where a route or gate goes, as a fork says. Raises GraphError if that is known to be none of its targets."""
+    about = record.read_meta(reader.entries(source, 0, 0)[0])[record.METADATA] if source.base == 0 else None
+    known = about.get(TARGETS) if type(about) is dict else None
+    targets = known.get(step.name) if type(known) is dict else None
+    if type(targets) is not list or not targets:  # pruned, of an earlier version, or by a stranger
+        return outcome
+    if step.node_type == "gate" and type(outcome) is bool:
+        return targets[0 if outcome else -1]
+    chosen = outcome if isinstance(outcome, list) and isinstance(step.decision, list) else [outcome]
+    if not all(each in targets for each in chosen) and outcome is not None:
+        raise GraphError(
+            f"{step.node_type} {step.name!r}", f"cannot have chosen {outcome!r:.60}, which is not one of its targets",
+            f"Nothing was made; say one of {', '.join(map(repr, targets))}.",
+        )  # fmt: skip
+    return sorted(chosen) if isinstance(step.decision, list) and outcome is not None else outcome
 
 
 def _given(reader: Reader, source: RunRow, step: StepRecord, entry: Any, outcome: Any) -> dict[str, Any]:
