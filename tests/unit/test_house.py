@@ -75,6 +75,7 @@ PUBLIC_NAMES: list[str] = [
     "StepRecord",
     "Trail",
     "adopt_loop",
+    "capture",
     "current",
     "gate",
     "interrupt",

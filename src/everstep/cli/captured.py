@@ -57,7 +57,7 @@ def _told(trail: Trail, session: Session, said: dict[str, Any], status: int) -> 
         _output(said).data(record={"run": run.id, "status": str(run.status), "exit": status, "steps": run.head + 1})
     elif not said.get("quiet"):
         words = shlex.join(["everstep", "show", run.id, *(["--trail", said["named"]] if said.get("named") else [])])
-        print(f"everstep: {run.id} is {run.status}. Look at it: {words}", file=sys.stderr)  # noqa: T201 - talk
+        _say(f"everstep: {run.id} is {run.status}. Look at it: {words}")
     return status
 
 
@@ -67,7 +67,7 @@ def _told_replay(session: Session, said: dict[str, Any]) -> int:
     if said.get("json"):
         _output(said).data(replay=report.to_dict())
     else:
-        print(report, file=sys.stderr)  # noqa: T201 - talk
+        _say(report)
     return exits.OK if report.identical else exits.DIFFERENT
 
 
@@ -75,12 +75,16 @@ def _failed(error: EverstepError, said: dict[str, Any]) -> int:
     text = exits.words_of(error)
     if said.get("json"):
         _output(said).data(error={"type": type(error).__name__, "message": text})
-    print(f"everstep: {text}", file=sys.stderr)  # noqa: T201 - talk
+    _say(f"everstep: {text}")
     if isinstance(error, DivergenceError) and error.seq is not None:
         at = str(max(error.seq - 1, 0))
         words = shlex.join(["everstep", "fork", error.run_id, "--at", at, "--", *said["words"]])
-        print(f"next: {words}", file=sys.stderr)  # noqa: T201 - talk
+        _say(f"next: {words}")
     return exits.code_of(error)
+
+
+def _say(text: object) -> None:
+    print(text, file=sys.stderr)  # noqa: T201 - what a program prints is on stdout, and our words beside it
 
 
 def _output(said: dict[str, Any]) -> Any:
