@@ -96,7 +96,7 @@ class Wire:
     def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
         """The answer, as its server would send it."""
         assert self._answer is not None  # noqa: S101 - nobody reads from a connection that needs none
-        return io.BufferedReader(self._answer)
+        return _Reader(self._answer)
 
     def _ignored(self, *_: Any, **__: Any) -> None:
         """What is asked of a socket that does nothing."""
@@ -105,6 +105,13 @@ class Wire:
 
     def gettimeout(self) -> None:
         """There is nothing to wait for."""
+
+
+class _Reader(io.BufferedReader):
+    """The file in a response. Where both are thrown away at once, the response may still flush it afterwards."""
+
+    def flush(self) -> None:
+        """There is nothing to flush."""
 
 
 class Answer(io.RawIOBase):
@@ -191,8 +198,8 @@ def _saying(cls: type[Exception], message: str) -> Exception:
     if issubclass(cls, ssl.SSLError):
         args = (int(ssl.SSL_ERROR_EOF if issubclass(cls, ssl.SSLEOFError) else ssl.SSL_ERROR_SSL), message)
     error = _made(cls, args)
-    if isinstance(error, ssl.SSLError) and (said := _OF_TLS.match(message)):
-        error.library, error.reason = said.groups()
+    if isinstance(error, ssl.SSLError) and (names := _OF_TLS.match(message)):
+        error.library, error.reason = names.groups()
     if faults.str_of(error) == message:
         return error
     said = {"__str__": lambda _: message, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
