@@ -45,6 +45,12 @@ class Hand:
         if ns > self.ns:
             self.ns, self.reads = ns, 0
 
+    def meet(self, lane: Lane) -> None:
+        """Know what a lane knew that was waited for."""
+        other = hand_of(lane)
+        if other is not None:
+            self.move(other.ns)
+
     def read(self) -> int:
         """The time that it shows. Code that does nothing but look at it would wait for ever: for that it goes on."""
         self.reads += 1
@@ -150,7 +156,6 @@ def _wait_shown(self: threading.Condition, timeout: float | None = None) -> bool
 # Threads and jobs that are waited for.
 
 _lanes: WeakKeyDictionary[Any, Lane] = WeakKeyDictionary()  # of threads and futures
-_loops: WeakKeyDictionary[Any, Hand] = WeakKeyDictionary()  # what the callbacks of a loop look at
 
 
 def joined_by(waited_for: Any, lane: Lane) -> None:
@@ -158,14 +163,9 @@ def joined_by(waited_for: Any, lane: Lane) -> None:
     _lanes[waited_for] = lane
 
 
-def _meet(waited_for: Any) -> None:
-    lane = _lanes.get(waited_for)
-    other = None if lane is None else hand_of(lane)
-    if other is None:
-        return
-    found = looked_at()
-    if found is not None:
-        found[1].move(other.ns)
+def lane_of(future: Any) -> Lane | None:
+    """The lane of a job. From now on it meets only whom it is said to."""
+    return _lanes.pop(future, None)
 
 
 def _meets(wait: Callable[..., Any], is_over: Callable[[Any], bool]) -> Callable[..., Any]:
@@ -174,8 +174,8 @@ def _meets(wait: Callable[..., Any], is_over: Callable[[Any], bool]) -> Callable
         try:
             return wait(self, *args, **kwargs)
         finally:
-            if self in _lanes and is_over(self):
-                _meet(self)
+            if self in _lanes and is_over(self) and (found := looked_at()) is not None:
+                found[1].meet(_lanes[self])
 
     return waits
 

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from everstep.capturing import clock, entropy
+from everstep.capturing import clock, entropy, sleeping
 from everstep.codec.chain import Entry
 from everstep.errors import CaptureWarning
 from everstep.journal import Journal
@@ -76,7 +76,10 @@ class Senses:
         self.well = (
             None if seed is None else entropy.Well([(0, seed), *self._later_seeds(life)], _outcomes(run.journal))
         )
+        on_record = sleeping.fired(_rows(life)) if run.journal.scopes or self.clock.replays else {}
+        self.timers = sleeping.Timers(run, replays=self.clock.replays, on_record=on_record)
         clock.watch()
+        sleeping.watch()
         entropy.watch()
 
     def _later_seeds(self, life: Life) -> list[tuple[int, bytes]]:

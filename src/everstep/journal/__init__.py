@@ -58,6 +58,7 @@ class Journal:
         self.failures: list[Entry] = []  # that were asked for anew then
         self.forks: list[Entry] = []  # where it was forked, with what was changed there
         self.shared = -1  # up to here it belongs to another run too, whose code need not be this one
+        self.marks: list[float] = []  # where timers ended, as seqs go
         self.kept = -1  # up to here it is history, whatever its code would ask for with other inputs
         self._end: Entry | None = None  # of the run; what follows it takes the run up again
         self._by_id: dict[int, Recorded] = {}
@@ -337,6 +338,7 @@ class Journal:
             and (not awaited or flags_of(step.outcome) & record.AWAITED)
         ]
         parts = [turn for step in steps for turn in step.turns if turn]
+        parts += self.marks if awaited else []
         return sorted([*parts, *(step.outcome.seq for step in steps if step.outcome is not None)])
 
     def inside(self, scope: int) -> Iterator[tuple[int, Recorded]]:

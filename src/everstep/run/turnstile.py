@@ -35,6 +35,7 @@ class Turnstile:
         self._unready: set[asyncio.Future[None]] = set()  # places of live ones that are not there yet
         self._turning = False
         self._marked = 0.0
+        self.marks: set[float] = set()  # places in the order that are those of timers
 
     async def deliver(self, seq: float | None, place: asyncio.Future[None] | None = None) -> None:
         """Wait for this outcome's turn: `seq` of a recorded one, None for a live one, `place` if it has one."""
@@ -43,8 +44,7 @@ class Turnstile:
             self._wake()
             await place
             return
-        if self._order is None:
-            self._order = deque(self._journal.order())
+        self._ordered()
         if self.lanes <= 1 and not self._recorded and not self._live:
             if seq is not None:
                 self._early.add(seq)
@@ -115,6 +115,38 @@ class Turnstile:
         """A place in the order after this row and before the next one, for what has no row of its own."""
         self._marked = max(seq, self._marked) + _BETWEEN
         return self._marked
+
+    def next_mark(self) -> float | None:
+        """The place of a timer, if that is what comes next."""
+        order = self._ordered()
+        while order and order[0] in self._early:
+            self._early.discard(order.popleft())
+        return order[0] if order and order[0] in self.marks else None
+
+    def pass_mark(self, mark: float) -> None:
+        """A timer ended, or will not: whoever waits for that may go on."""
+        self._early.add(mark)
+        if self.loop is not None and not self._turning and (self._recorded or self._live):
+            self._turning = True
+            self.loop.call_soon(self._turn, self.loop, 0)
+
+    def beside(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None] | None:
+        """A turn among the others, for what has no outcome; None if it need not wait. Whoever comes next has to."""
+        if loop is not self.loop or self.lanes <= 1:
+            return None
+        turn: asyncio.Future[None] | None = None
+        if not self.idle():
+            turn = loop.create_future()
+            self._live.append(turn)
+        if not self._turning:
+            self._turning = True
+            loop.call_soon(self._turn, loop, TURNS)
+        return turn
+
+    def _ordered(self) -> deque[float]:
+        if self._order is None:
+            self._order = deque(self._journal.order())
+        return self._order
 
     def open(self) -> None:
         """Let everything leave as it comes: what the run gives is of no interest any more."""
