@@ -26,7 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--everstep-update",
         action="store_true",
-        help="run the workflows of everstep_replay tests live, with the inputs on record, and write their files anew",
+        help="run the workflows of everstep_replay tests live, with the inputs on record, make the calls of "
+        "everstep_capture, and write their files anew",
     )
     group.addoption(
         "--everstep-always-replay",
@@ -69,6 +70,13 @@ def everstep_report(request: pytest.FixtureRequest) -> Any:
 def everstep_replay(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """`everstep_replay(path, workflow)`: the ReplayReport. The test fails with it where code and record part."""
     made: Callable[..., Any] = import_module("everstep.testing.regression").replayer(request.node)
+    return made
+
+
+@pytest.fixture
+def everstep_capture(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """`with everstep_capture(path):`: the calls of the block are answered by the file, or made and written there."""
+    made: Callable[..., Any] = import_module("everstep.testing.captures").capturer(request.node)
     return made
 
 

@@ -120,12 +120,18 @@ def _failure(path: str, report: ReplayReport, tried: list[str]) -> str | None:
     """Why a test fails, in the words that pytest shows."""
     if report.identical and not tried:
         return None
+    again = "pytest --everstep-update runs the workflow live and writes the file anew."
+    return told_failure(path, report, again, tried)
+
+
+def told_failure(path: str, report: ReplayReport, again: str, tried: Sequence[str] = ()) -> str:
+    """What a replay found, with how to record `again`."""
     lines = [f"{path}: {_verdict(report)}", safe(report.summary()), ""]
     lines += [f"reached for the network: {safe(place)}. Make that a step." for place in dict.fromkeys(tried)]
     if report.first is not None:
         lines += _told(report.first)
     lines += map(safe, report.beside())
-    lines += ["", "If the new way is right: pytest --everstep-update runs the workflow live and writes the file anew."]
+    lines += ["", f"If the new way is right: {again}"]
     return "\n".join(lines)
 
 
