@@ -21,6 +21,7 @@ from everstep.cli.text import brief, whole
 from everstep.codec.record import StepRecord
 from everstep.errors import NotWaitingError
 from everstep.model import FINISHED, Kind, Run, Status
+from everstep.run.log import RunLog
 from everstep.run.result import PauseInfo, RunResult
 from everstep.run.runner import Runner
 from everstep.run.workflows import Workflow
@@ -183,13 +184,27 @@ def resume(run: str, command: tuple[str, ...], app: str | None, unknown: str | N
     with apart(as_json=here.output.as_json):
         module, attribute = load(place)
         workflow = workflow_in(module, attribute, found.workflow, Workflow)
-        result = Runner(_opened_there(module, trail)).run(workflow, id=run_id, error_handling="continue")
+        result = _gone_on_with(_opened_there(module, trail), found, workflow)
     value = None
     if result.completed and workflow.gives_state:
         value = trail.state(run_id, view=True)
     elif result.completed:
         value = trail.step(run_id, trail.run(run_id).head, view=True).output
     return _tell(here, trail, result, value)
+
+
+def _gone_on_with(trail: Trail, run: Run, workflow: Workflow[..., Any]) -> RunResult[Any]:
+    """What comes of a run that goes on as in a program: past failures only if it has gone past some before."""
+    runner: Any = Runner(trail)
+    if run.status is Status.PARTIAL:
+        return runner.run(workflow, id=run.id, error_handling="continue")  # type: ignore[no-any-return] # what a runner gives
+    try:
+        return runner.run(workflow, id=run.id)  # type: ignore[no-any-return] # as above
+    except Exception as error:
+        now = trail.run(run.id)
+        if now.status not in FINISHED or now.head == run.head:
+            raise  # it did not go on
+        return RunResult(run.id, now.status, RunLog(run.workflow, run.id, 0.0), error=error)
 
 
 def _refuse_a_map(here: Session, trail: Trail, run: Run) -> None:
