@@ -1,4 +1,4 @@
-"""What a test captures: recorded once, with everything live, into a file beside the test; answered from it ever after."""
+"""What a test captures: recorded once, everything live, into a file beside the test; answered from it ever after."""
 
 from __future__ import annotations
 

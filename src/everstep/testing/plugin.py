@@ -75,7 +75,7 @@ def everstep_replay(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 @pytest.fixture
 def everstep_capture(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """`with everstep_capture(path):`: the calls of the block are answered by the file, or made and written there."""
+    """Answers the calls in `with everstep_capture(path):` from the file, or makes them and writes it."""
     made: Callable[..., Any] = import_module("everstep.testing.captures").capturer(request.node)
     return made
 
