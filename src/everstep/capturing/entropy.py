@@ -16,7 +16,6 @@ import random
 import sys
 import tempfile
 import uuid
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
@@ -25,6 +24,7 @@ from types import FrameType
 from typing import Any
 
 from everstep import actual
+from everstep.capturing.progress import Progress
 from everstep.run.lanes import Lane, here
 
 SEED_SIZE = 32
@@ -36,24 +36,10 @@ _MULTICAST = 1 << 40  # says that the number is no machine's
 class Well:
     """Where the chance of one captured program comes from."""
 
-    def __init__(self, seeds: Sequence[tuple[int, bytes]], outcomes: Sequence[int]) -> None:
-        """`seeds` with the row that each begins with, `outcomes` the rows of those on record."""
+    def __init__(self, seeds: Sequence[tuple[int, bytes]], progress: Progress) -> None:
+        """`seeds` with the row that each begins with."""
         self._seeds = sorted(seeds)
-        rows = sorted(outcomes)
-        starts = [start for start, _ in self._seeds]
-        self._due = [sum(row < start for row in rows) for start in starts]  # outcomes before a seed holds for all
-        self._starts = starts
-        self._served: set[int] = set()
-        self._asked = -1
-
-    def passed(self, seq: int) -> None:
-        """An outcome on record was given to the code."""
-        if len(self._seeds) > 1:
-            self._served.add(seq)
-
-    def asked(self, seq: int | None) -> None:
-        """The code asked for a step: the row that it begins with, None if there is none."""
-        self._asked = max(self._asked, sys.maxsize if seq is None else seq)
+        self._progress = progress
 
     def draw(self, lane: Lane, size: int) -> bytes:
         """Bytes for a lane."""
@@ -67,18 +53,14 @@ class Well:
         return derived(self._seed(lane), place, size)
 
     def _seed(self, lane: Lane) -> bytes:
+        """That of the part of the run that a lane is in: what it asks for next tells, or how far the program is."""
         if len(self._seeds) == 1:
             return self._seeds[0][1]
         track, last = lane.track, self._seeds[-1][0]
         if track is not None and lane.position < len(track.steps) and track.steps[lane.position].seq < last:
-            return self._seeds[bisect_right(self._starts, track.steps[lane.position].seq) - 1][1]
-        served = len(self._served)
-        place = max(
-            number
-            for number, start in enumerate(self._starts)
-            if number == 0 or served >= self._due[number] or self._asked >= start
-        )
-        return self._seeds[place][1]
+            row = track.steps[lane.position].seq
+            return max((start, seed) for start, seed in self._seeds if start <= row)[1]
+        return max((start, seed) for start, seed in self._seeds if start == 0 or self._progress.is_past(start))[1]
 
 
 def _drawing_module() -> str:

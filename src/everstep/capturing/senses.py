@@ -24,19 +24,22 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from everstep import actual
 from everstep.capturing import clock, entropy, sleeping
+from everstep.capturing.progress import Progress
 from everstep.codec.chain import Entry
 from everstep.errors import CaptureWarning
-from everstep.journal import Journal
 from everstep.run import faults
 from everstep.run.asked import Ask
 from everstep.run.lanes import Lane
 from everstep.run.life import Life, about_run
 from everstep.run.replaying import Replay
+from everstep.trail.reading import Reader
 
 # In what is said of a run when it begins.
 CLOCK = "clock"  # that it sees a clock of its own
 SEED = "seed"  # what its chance is derived from; of a fork, so does the first row that it writes
+JUMP = "jump"  # in what a later row says: after which row the clock was put forward, and to when
 HASHES = "hash_seed"  # of the hashes of its texts, if they have one
 _HASHES_FROM = "PYTHONHASHSEED"
 
@@ -71,31 +74,30 @@ class Senses:
         shown = clock_too and bool(about.get(CLOCK)) and clock.is_there()
         self.clock = clock.Clock(start.started * 1000, shown=shown, replays=isinstance(life, Replay))
         run.root.hand = self.clock.root
-        seed = about.get(SEED) if entropy_too else None
-        self._seed: bytes | None = seed
-        self.well = (
-            None if seed is None else entropy.Well([(0, seed), *self._later_seeds(life)], _outcomes(run.journal))
-        )
-        on_record = sleeping.fired(_rows(life)) if run.journal.scopes or self.clock.replays else {}
-        self.timers = sleeping.Timers(run, replays=self.clock.replays, on_record=on_record)
+        self._seed: bytes | None = about.get(SEED) if entropy_too else None
+        rows = _rows(life) if life.resumed or self.clock.replays else []
+        self.progress = Progress(run.journal)
+        self.well = None
+        if self._seed is not None:
+            self.well = entropy.Well([(0, self._seed), *_later_seeds(life, rows)], self.progress)
+        self.timers = sleeping.Timers(run, replays=self.clock.replays, on_record=sleeping.fired(rows))
+        self._jumps = dict(_said(rows, JUMP))
+        self._goes_on = life.resumed
+        self._jump(0, self.clock.root)
         clock.watch()
         sleeping.watch()
         entropy.watch()
 
-    def _later_seeds(self, life: Life) -> list[tuple[int, bytes]]:
-        """Those of forks. A fork that has none yet gets one."""
-        run, trail = life.run, life.trail
-        if trail is None:
-            return []
-        row = trail.store.run(run.run_id)
-        if row.fork_seq is None:
-            return []
-        found = [(entry.seq, seed) for entry in _rows(life) if (seed := about_run(entry).get(SEED)) and entry.seq]
-        if run.pen is not None and not any(seq > row.fork_seq for seq, _ in found):
-            seed = entropy.new_seed()
-            run.pen.beside[SEED] = seed
-            found.append((run.pen.scribe.claim.seq + 1, seed))
-        return found
+    def _jump(self, seq: int, hand: clock.Hand) -> None:
+        """Put the clock forward once a resumed program has got through its record: for what it does now, it is now."""
+        pen = self._run.pen
+        if seq in self._jumps:
+            hand.move(self._jumps[seq])
+        elif self._goes_on and pen is not None and self.progress.is_through() and (seq or self.progress.begins_anew):
+            self._goes_on = False
+            with pen.lock:
+                hand.move(actual.time_ns())
+                pen.beside.setdefault(JUMP, []).append([seq, hand.ns])
 
     @contextmanager
     def given(self) -> Iterator[None]:
@@ -128,17 +130,16 @@ class Senses:
 
     def asked(self, ask: Ask) -> None:
         """The program makes a call."""
-        if self.well is not None:
-            self.well.asked(None if ask.recorded is None else ask.recorded.seq)
+        self.progress.asked(None if ask.recorded is None else ask.recorded.seq)
 
     def passed(self, ask: Ask, entry: Entry | None = None) -> None:
         """A call has its outcome, in this row, or the one that was written last."""
         entry = entry or ask.entry
         hand = clock.hand_of(ask.lane)
         if entry is not None and hand is not None:
+            self.progress.served(entry.seq)
             hand.move((entry.started + entry.duration) * 1000)
-        if entry is not None and self.well is not None:
-            self.well.passed(entry.seq)
+            self._jump(entry.seq, hand)
 
     def parted(self, origin: Lane, lane: Lane) -> None:
         """A thread or a job begins."""
@@ -156,9 +157,26 @@ def _first_row(life: Life) -> Entry:
 
 def _rows(life: Life) -> list[Entry]:
     assert life.trail is not None  # noqa: S101 - as above
-    return life.trail.store.entries(life.run.run_id, 0, life.trail.store.run(life.run.run_id).seq)
+    row = life.trail.store.run(life.run.run_id)
+    return Reader(life.trail.store).entries(row, 0, row.seq)
 
 
-def _outcomes(journal: Journal) -> list[int]:
-    steps = (step for track in journal.scopes.get(None, {}).values() for step in track.steps)
-    return [step.outcome.seq for step in steps if step.outcome is not None and step.cancelled is None]
+def _later_seeds(life: Life, rows: list[Entry]) -> list[tuple[int, bytes]]:
+    """Those of forks, each with its row. A fork that has none yet gets one."""
+    pen, shared = life.run.pen, life.run.journal.shared
+    found = [(entry.seq, about_run(entry)[SEED]) for entry in rows[1:] if _has(entry, SEED)]
+    if pen is not None and shared >= 0 and not any(seq > shared for seq, _ in found):
+        pen.beside[SEED] = entropy.new_seed()
+        found.append((pen.scribe.claim.seq + 1, pen.beside[SEED]))
+    return found
+
+
+def _has(entry: Entry, what: str) -> bool:
+    """Whether a row says something: few do, and to search one is cheaper than to read it."""
+    return what.encode() in entry.meta and what in about_run(entry)
+
+
+def _said(rows: list[Entry], what: str) -> Iterator[list[Any]]:
+    for entry in rows:
+        if _has(entry, what):
+            yield from about_run(entry)[what]
