@@ -75,7 +75,7 @@ def everstep_replay(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 @pytest.fixture
 def everstep_capture(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """Answers the calls in `with everstep_capture(path):` from the file, or makes them and writes it."""
+    """A context manager for the calls of a test: they are answered by a file, or made and written there."""
     made: Callable[..., Any] = import_module("everstep.testing.captures").capturer(request.node)
     return made
 
