@@ -686,6 +686,16 @@ class UnknownLayoutError(CaptureError):
         )
 
 
+class UnrecordableError(CaptureError):
+    """A program calls the outside in a way that cannot be recorded."""
+
+    def __init__(self, what: str, instead: str) -> None:
+        self.what, self.instead = what, instead
+        super().__init__(
+            f"everstep cannot record calls over {what}: they would be missed, and live in a replay. Use {instead}."
+        )
+
+
 class ProgramError(CaptureError):
     """A program ended with a status that says that it failed."""
 
@@ -694,14 +704,26 @@ class ProgramError(CaptureError):
         super().__init__(f"the program exited with status {status}.")
 
 
+class HiddenValueError(CaptureError):
+    """A resumed program is about to send a placeholder where a secret was."""
+
+    def __init__(self, run_id: str, name: str) -> None:
+        self.run_id, self.name = run_id, name
+        super().__init__(
+            f"{name!r} of run {run_id!r} would be sent with a placeholder in it: an answer on record held a secret, "
+            "which was not stored, and the resumed program hands it on. Record the program anew; or fork the run before the "
+            "call that gave the secret, so that it is made again."
+        )
+
+
 class SealedError(CaptureError):
     """A replay reached out to something that is not on record."""
 
     def __init__(self, what: str, where: str) -> None:
         self.what, self.where = what, where
         super().__init__(
-            f"{where} would {what}, which is not on record: a replay is sealed off from the outside. Record the program "
-            "again, or, if it does no harm, replay it with less of a seal."
+            f"{where} would {what}, which is not on record: a replay is sealed off from the outside. Record the "
+            "program again, or, if it does no harm, replay it with less of a seal."
         )
 
 

@@ -221,3 +221,22 @@ def test_no_key_reaches_the_trail(shell: Shell) -> None:
         assert secret.encode() not in stored
     shell.server.stop()
     assert shell.everstep("replay", "trip").returncode == 0
+
+
+def test_a_secret_that_an_answer_gave_is_not_sent_as_a_placeholder(shell: Shell) -> None:
+    """Promise 9: it was not stored, so a resumed program has none; what stands for it is not sent in silence."""
+    shell.write(
+        "import os, sys, httpx\n"
+        "client, url = httpx.Client(), os.environ['MODEL_URL']\n"
+        "token = client.post(url + '/echo', json={'access_token': 'opensesame-' + 'q7' * 9}).json()\n"
+        "print(client.get(url + '/flaky?key=f').status_code, flush=True)\n"
+        "if 'die' in os.environ.get('HOW', ''):\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "print(client.get(url + '/plain/x', headers={'authorization': f'Bearer {token}'}).status_code)\n"
+    )
+    assert shell.everstep("record", "--id", "trip", HOW="die").returncode == -signal.SIGKILL
+    asked = len(shell.server.requests)
+    resumed = shell.everstep("resume", "trip")
+    assert resumed.returncode == 1
+    assert "would be sent with a placeholder in it" in resumed.stderr
+    assert len(shell.server.requests) == asked

@@ -15,7 +15,7 @@ from typing import Any
 from everstep.capturing import threads
 from everstep.capturing.calls import Call
 from everstep.codec import record
-from everstep.errors import DivergenceError, EverstepError, RunStoppedError, UnknownOutcomeError
+from everstep.errors import DivergenceError, EverstepError, HiddenValueError, RunStoppedError, UnknownOutcomeError
 from everstep.journal.track import AGAIN, TURNS
 from everstep.model import STATUSES, Kind, Status
 from everstep.run import faults, flow
@@ -140,8 +140,10 @@ class Exchange:
     # Live.
 
     def begin(self) -> Any:
-        """Have its beginning written. What to wait for before the call is made."""
+        """Have its beginning written. What to wait for before the call is made. Raises Halted."""
         run, known = self.run, self.ask.recorded
+        if self.call.hidden and run.journal.scopes:
+            raise Halted(3) from HiddenValueError(run.run_id, self.call.name)
         inner = self.inner = run.enter(self.ask, 1 if known is None else known.attempt + 1)
         inner.scope.leaf = self
         self.ask.lane.busy = None  # the code goes on between the chunks

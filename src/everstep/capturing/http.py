@@ -15,12 +15,14 @@ from urllib.parse import parse_qsl, urlsplit
 
 from everstep.capturing import codings, providers
 from everstep.capturing.calls import Call
+from everstep.policy.redaction import PLACEHOLDER
 from everstep.run.steps import Unknown
 
 Headers = list[tuple[str, str]]
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # they change nothing, so they may go again
 _PLACEHOLDER = re.compile(rb"\[redacted:[a-z0-9-]+:[0-9a-f]{16}\]")
 _BOUNDARY = re.compile(r'boundary="?([^";]+)')
+_HIDDEN = PLACEHOLDER.decode()
 _LATER, _SERVER_ERROR = frozenset({408, 409, 425, 429}), 500  # answers that may be others when asked again
 
 
@@ -57,7 +59,8 @@ def request(
     external = method not in _SAFE and model is None
     node_type = "http" if model is None else "model"
     return Call(
-        name, asked, FORM, revive, external=external, unknown=unknown, node_type=node_type, is_temporary=_is_temporary
+        name, asked, FORM, revive, external=external, unknown=unknown, node_type=node_type, is_temporary=_is_temporary,
+        hidden=PLACEHOLDER in body or any(_HIDDEN in text for text in (url, *headers.values())),
     )  # fmt: skip
 
 
@@ -79,7 +82,7 @@ def _asked(body: bytes, kind: str) -> Any:
             found = json.loads(text)
         except ValueError:
             return text
-        # The order of the settings means nothing; further in, that of a tool's parameters may mean something to a model.
+        # The order of settings means nothing; further in, that of a tool's parameters may mean something to a model.
         return dict(sorted(found.items())) if isinstance(found, dict) else found
     if "x-www-form-urlencoded" in kind:
         return [list(pair) for pair in parse_qsl(text, keep_blank_values=True)]
