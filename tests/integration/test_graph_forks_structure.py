@@ -75,3 +75,39 @@ def test_an_input_that_was_not_given_before_can_be_given_to_a_fork_and_one_that_
 
 def _greet(who: str, word: str = "Hello") -> str:
     return f"{word}, {who}"
+
+
+def _with_default(tone: str) -> Graph:
+    def write(topic: str, tone: str = tone) -> str:
+        return f"{topic} {tone}"
+
+    def count(text: str) -> int:
+        return len(text)
+
+    return Graph([node(output="text")(write), node(output="size")(count)], name="toned")
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("mode", ["verify", "lenient"])
+def test_a_fork_that_went_on_with_a_changed_node_replays_with_it_and_not_without(at: int, mode: str) -> None:
+    calm, loud = _with_default("calm"), _with_default("very loud")
+    with everstep.open(":memory:") as trail:
+        Runner(trail).run(calm, topic="tea", id="r")
+        trail.fork("r", at=at, id="f").release()
+        assert Runner(trail).run(loud, id="f")["text"] == "tea very loud"
+        again = trail.replay("f", loud, mode=mode)  # type: ignore[arg-type] # one of its words
+        assert again.identical, str(again)
+        assert [step.name for step in again.steps] == ["write", "count"]
+        first = trail.replay("f", calm, mode=mode).first  # type: ignore[arg-type] # as above
+        assert first is not None
+        assert (first.cause, first.step) == ("missing step", "write")
+
+
+def test_a_fork_that_had_gone_on_before_a_node_was_changed_still_replays() -> None:
+    calm, loud = _with_default("calm"), _with_default("very loud")
+    with everstep.open(":memory:") as trail:
+        Runner(trail).run(calm, topic="tea", id="r")
+        trail.fork("r", at=1, id="f").release()
+        Runner(trail).run(calm, id="f")
+        for run_id in ("r", "f"):  # what a node is given by default is inside of the leaf
+            assert trail.replay(run_id, loud).identical

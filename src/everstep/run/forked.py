@@ -9,6 +9,7 @@ from everstep.codec.chain import Entry
 from everstep.codec.record import ops_of
 from everstep.errors import RunNotFoundError
 from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
+from everstep.run.lanes import NODES
 from everstep.store.base import RunRow, Store
 from everstep.trail.forking import REUSE
 from everstep.trail.reading import Reader
@@ -56,6 +57,17 @@ def read_forks(run: Execution, row: RunRow) -> None:
         # A replay has no use for it. A run from another trail came without the one that it was forked from.
         if about.get(REUSE) and run.flow is None and row.fork_seq is not None and entry.seq > row.fork_seq:
             _read_reusable(run, trail.store, row.forked_from or "", row.fork_seq)
+
+
+def called_again(run: Execution, changed: frozenset[str]) -> frozenset[str]:
+    """Of nodes that were changed, those that the fork called anew: what it shares of them it did not go on with.
+
+    A node that was changed after the fork had gone on was not: what is shared of it holds, as in any run.
+    """
+    shared, track = run.journal.shared, run.journal.track(None, NODES)
+    calls = [] if track is None else [call for call in track.steps if call.name in changed]
+    before = {(call.name, call.digest) for call in calls if call.outcome is not None and call.outcome.seq <= shared}
+    return frozenset(call.name for call in calls if call.seq > shared and (call.name, call.digest) in before)
 
 
 def _read_reusable(run: Execution, store: Store, run_id: str, shared: int) -> None:

@@ -21,7 +21,7 @@ from everstep.errors import (
 from everstep.model import FINISHED, KIND_NUMBER, STATUSES, Kind, Run, Status
 from everstep.run import causes, heart
 from everstep.run.flow import came_of_stopping
-from everstep.run.forked import read_forks
+from everstep.run.forked import called_again, read_forks
 from everstep.run.lanes import here
 from everstep.run.life import Life, about_run
 from everstep.run.log import RunLog
@@ -80,6 +80,8 @@ class Replay(Life):
         self.run.root.seen = 0
         self.run.root.up = here()
         read_forks(self.run, row)
+        if row.forked_from is not None:
+            self.run.forked.others = called_again(self.run, self.workflow.changed_since(about_run(self._entries[0])))
         self.args, self.kwargs = args, kwargs
         if not args and not kwargs:
             self.args, self.kwargs = self.workflow.parameters.spread(self._inputs(self._entries[0]))
