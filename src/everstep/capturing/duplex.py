@@ -121,6 +121,14 @@ class _Talk(Generic[Connection]):
             raise self.exchange.call.revive(*entry["error"])
         return entry["item"]
 
+    def _let_rest_go(self) -> None:
+        """Have nobody wait for what was heard then and is not any more: it came when all was over."""
+        recorded = self.exchange.ask.recorded
+        if recorded is not None:
+            self.exchange.run.turnstile.leave(recorded)
+            for turn in recorded.turns:
+                self.exchange.session.gate.went(turn)
+
     def _alone(self) -> bool:
         """Whether nobody else could say or close anything while this code waits."""
         return threading.get_ident() == self._thread and self.exchange.run.turnstile.lanes <= 1
@@ -219,6 +227,12 @@ class Talk(_Talk[Connection]):
         threads.part_due(self.exchange, part)
         return self._given(entry)
 
+    def ended(self) -> None:
+        """Wait, on record, until the program has ended it."""
+        if self.served:
+            with self._moved:
+                self._wait(lambda: self.exchange.over)
+
     def _wait(self, until: Callable[[], bool]) -> None:
         if not until() and (self._alone() or not self._moved.wait_for(until, _PATIENCE)):
             raise self._diverged("inserted", "what it heard then", "to hear more", ())
@@ -237,9 +251,14 @@ class Talk(_Talk[Connection]):
         with self._moved:
             if not self._moved.wait_for(lambda: self._count >= len(self._said), 0 if self._alone() else _TOO_FEW):
                 raise self._diverged("removed", f"message {self._count + 1}", "its end", ())
-            exchange.left()
+            last = self._heard[_CLOSE].popleft() if self._heard[_CLOSE] else None
+        if last is not None:
+            threads.part_due(exchange, last[0])
+        exchange.left()
+        self._let_rest_go()
+        with self._moved:
             self._moved.notify_all()
-            return self._given(self._heard[_CLOSE].popleft()[1]) if self._heard[_CLOSE] else None
+        return None if last is None else self._given(last[1])
 
 
 def open(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Connection]]) -> Talk[Connection]:  # noqa: A001 - of a module that is named when it is used
@@ -331,6 +350,11 @@ class AwaitedTalk(_Talk[Connection]):
         await self.exchange.turn(part)
         return self._given(entry)
 
+    async def ended(self) -> None:
+        """Wait, on record, until the program has ended it."""
+        if self.served:
+            await self._wait(lambda: self.exchange.over)
+
     async def _wait(self, until: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
         last = loop.time() + _PATIENCE
@@ -372,6 +396,7 @@ class AwaitedTalk(_Talk[Connection]):
             if exchange.outcome is not None:
                 await threads.outcome_awaited(exchange)
             exchange.left()
+            self._let_rest_go()
             self._move()
 
 

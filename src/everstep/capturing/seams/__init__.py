@@ -15,6 +15,10 @@ _SEAMS = {
     "httpx2": "httpx",
     "subprocess": "subprocess",
     "urllib3": "urllib3",
+    "websockets.asyncio.client": "websockets",
+    "websockets.legacy.client": "websockets",
+    "websockets.sync.client": "websockets",
+    "websockets.trio.client": "websockets",
 }
 _installed = False
 

@@ -1,0 +1,103 @@
+"""The websockets package, both of its clients: a connection is a conversation.
+
+A connection is one step, from its opening to its end (`everstep.capturing.duplex`). So a resumed run does not take up
+one that was cut off: whether the other side could go on from there, nobody knows. It is repeated from its opening, if
+at all. Pings and pongs are nobody's words: they are neither recorded nor compared, but for the answer to a ping that
+the program waits for. The two other clients, for trio and the old one, are refused: what they do would be missed.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+from urllib.parse import urlsplit
+
+from everstep.capturing import duplex
+from everstep.capturing.calls import Call
+from everstep.capturing.layout import checked
+from everstep.capturing.seams import websockets_revived, websockets_talking
+from everstep.capturing.seams.likeness import Stage
+from everstep.capturing.session import boundary
+from everstep.errors import UnrecordableError
+from everstep.run.lanes import Lane
+
+_REFUSED = {
+    "websockets.legacy.client": ("Connect", "__await_impl__"),
+    "websockets.trio.client": ("connect", "connect"),
+}
+
+
+def patch(module: ModuleType) -> None:
+    """Wrap the openings of one client. Raises UnknownLayoutError."""
+    if module.__name__ in _REFUSED:
+        _refuse(module, *_REFUSED[module.__name__])
+        return
+    for name in ("recv", "recv_streaming", "send", "close", "wait_closed", "ping", "pong"):
+        checked(module, f"ClientConnection.{name}", ["self"])
+    if module.__name__ == "websockets.sync.client":
+        _patch_plain(module)
+    else:
+        _patch_awaited(module)
+
+
+def _patch_plain(module: ModuleType) -> None:
+    plain = checked(module, "reconnect.connect", ["self"])
+    usual = checked(module, "ClientConnection", ["sock", "protocol"])
+
+    def connect(self: Any) -> Any:
+        lane = boundary()
+        if lane is None:
+            return plain(self)
+
+        def live() -> tuple[dict[str, Any], Any]:
+            with stage.live():
+                connection = plain(self)
+            return websockets_revived.opened(self, connection), connection
+
+        stage = Stage()
+        with stage.asked():
+            talk = duplex.open(lane, _call(lane, self.uri), live)
+        connection = talk.connection or websockets_revived.plain(self, talk.opened, usual)
+        return websockets_talking.take_over(connection, talk, websockets_talking.Talking)
+
+    module.reconnect.connect = connect
+
+
+def _patch_awaited(module: ModuleType) -> None:
+    plain = checked(module, "connect.connect", ["self"])
+    checked(module, "ClientConnection", ["protocol"])
+
+    async def connect(self: Any) -> Any:
+        lane = boundary()
+        if lane is None:
+            return await plain(self)
+
+        async def live() -> tuple[dict[str, Any], Any]:
+            with stage.live():
+                connection = await plain(self)
+            return websockets_revived.opened(self, connection), connection
+
+        stage = Stage()
+        with stage.asked():
+            talk = await duplex.open_awaited(lane, _call(lane, self.uri), live)
+        connection = talk.connection or websockets_revived.awaited(self, talk.opened)
+        return websockets_talking.take_over(connection, talk, websockets_talking.AwaitedTalking)
+
+    module.connect.connect = connect
+
+
+def _refuse(module: ModuleType, kind: str, name: str) -> None:
+    plain = checked(module, f"{kind}.{name}", ["self"])
+
+    async def refused(self: Any, *given: Any) -> Any:
+        if boundary() is not None:
+            raise UnrecordableError(module.__name__, "websockets.asyncio.client or websockets.sync.client")
+        return await plain(self, *given)
+
+    setattr(getattr(module, kind), name, refused)
+
+
+def _call(lane: Lane, uri: str) -> Call:
+    name, unknown = f"websocket {urlsplit(uri).hostname}", lane.run.captured.unknown
+    revive = websockets_revived.error
+    return Call(name, {"url": uri}, duplex.FORM, revive, external=True, unknown=unknown, node_type="websocket")
