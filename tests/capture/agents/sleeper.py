@@ -11,7 +11,7 @@ import uuid
 
 from openai import AsyncOpenAI, OpenAI
 
-SCALE = float(os.environ.get("SCALE", "1"))
+SCALE = float(os.environ.get("SCALE", "0.5"))
 PLACE = os.environ["MODEL_URL"] + "/v1"
 client = AsyncOpenAI(base_url=PLACE, api_key="sk-test", max_retries=0)
 
