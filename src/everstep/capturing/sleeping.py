@@ -21,7 +21,7 @@ from contextvars import Context
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from everstep.capturing import threads
+from everstep.capturing import stillness
 from everstep.capturing.clock import Hand, lane_of, looked_at
 from everstep.codec.chain import Entry
 from everstep.run.execution import Execution
@@ -70,9 +70,14 @@ class Timers:
         self._counts: WeakKeyDictionary[Lane, int] = WeakKeyDictionary()
         self._held: list[Held] = []
         self._jobs: set[float] = set()  # places of jobs that are at work
-        self._watch: threads.Watch | None = None
+        self._watch: stillness.Watch | None = None
         run.journal.marks = sorted(on_record.values())
         run.turnstile.marks = set(on_record.values())
+        if run.captured is not None:
+            run.captured.gate.held = self._places
+
+    def _places(self) -> list[float]:
+        return [held.mark for held in self._held.copy() if held.mark is not None]
 
     def set(self, lane: Lane, hand: Hand, when: float, delay: float, job: tuple[Any, ...], context: Any) -> Any:
         """The handle of a new timer."""
@@ -122,7 +127,7 @@ class Timers:
         nap = _FIRST_NAP
         while True:
             held = self._next(loop)
-            is_still = held is not None and self._is_still()
+            is_still = held is not None and self._is_still(held)
             events = selector.select(0)
             if events:
                 return events
@@ -154,13 +159,13 @@ class Timers:
         marked = [held for held in mine if held.mark is not None]
         return min(marked, key=_mark) if marked else min(mine, key=_when)
 
-    def _is_still(self) -> bool:
+    def _is_still(self, held: Held) -> bool:
         captured = self._run.captured
-        if not captured.gate.is_empty() or (not self._replays and captured.open_calls):
+        if not captured.gate.is_clear(held.mark) or (not self._replays and captured.open_calls):
             return False
         if threading.active_count() == 1:
             return True
-        self._watch = self._watch or threads.watch()
+        self._watch = self._watch or stillness.watch()
         return self._watch.is_still()
 
     def _end(self, held: Held) -> None:
@@ -199,6 +204,7 @@ class Live:
             return
         pen = self._run.pen
         if pen is not None:
+            mark = self._run.captured.gate.mark() or mark  # it goes on before answers that wait, though they have rows
             with pen.lock:
                 pen.beside.setdefault(FIRED, []).append([mark, *self._id])
         self._due()

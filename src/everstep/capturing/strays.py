@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from everstep.capturing.stillness import OURS
 from everstep.run.lanes import CURRENT, Lane, here
 
 if TYPE_CHECKING:
     from everstep.capturing.session import Session
 
 KIND = "unattributed"
-_OURS = "everstep"
 _start = _thread.start_new_thread
 _whole: Session | None = None  # the program that the process is
 
@@ -49,7 +49,7 @@ def lane_of_stray() -> Lane | None:
     """The lane of a thread that has none; None if the thread is none of the program's."""
     session = _whole
     thread = threading.current_thread()
-    if session is None or CURRENT.get() is not None or thread.name.startswith(_OURS):
+    if session is None or CURRENT.get() is not None or thread.name.startswith(OURS):
         return None  # a context that is outside of all runs is so on purpose
     if _here.lane is None or _here.lane.run is not session.run:
         name = re.sub(r"[\d-]+", "", thread.name).strip() or "thread"

@@ -22,16 +22,16 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
 import platform
-import sys
 import threading
 import time
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from everstep.capturing.stillness import OURS, Watch, inside_call, watch
 
 if TYPE_CHECKING:
     from everstep.capturing.exchange import Exchange
@@ -40,19 +40,15 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_OURS = "everstep"  # how the names of our own threads begin: they do nothing of the program
-_TASKS = "/proc/self/task"
-_AT_WORK = b"RD"  # states of a thread that runs, is about to, or waits for a disk
 _PAUSE = 5e-5  # seconds between two looks, at first
 _LONGEST_PAUSE = 2e-3
 _AWHILE = 0.25  # seconds of processor time that may pass until the next answer is let out all the same
 _AT_MOST = 2.0  # the same, by the clock on the wall
 _PATIENCE = 5.0  # seconds of stillness until an answer that nobody asks for is passed over
 _LAST_PATIENCE = 60.0  # the same for a program that is never still
+_BETWEEN = 1e-9  # from one place between two answers to the next: parts of answers have 1e-6 between them
 _LINGER = 1.0  # seconds that the usher stays when nobody waits
 _sleep, _now = time.sleep, time.monotonic  # the real ones, whatever a replay makes of time
-
-_away: set[int] = set()  # threads that are inside a call: what they do is not the program's doing
 
 
 def away(function: Callable[P, T]) -> Callable[P, T]:
@@ -61,11 +57,11 @@ def away(function: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(function)
     def marked(*args: P.args, **kwargs: P.kwargs) -> T:
         mine = threading.current_thread().native_id or 0  # it also makes a thread known that `threading` did not start
-        _away.add(mine)
+        inside_call.add(mine)
         try:
             return function(*args, **kwargs)
         finally:
-            _away.discard(mine)
+            inside_call.discard(mine)
 
     return marked
 
@@ -102,7 +98,7 @@ class Ticket:
     def let_out(self) -> None:
         """From now on its thread does what the program says."""
         if self._loop is None:
-            _away.discard(self.thread)
+            inside_call.discard(self.thread)
             self._lock.release()
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._done)
@@ -123,6 +119,9 @@ class Gate:
         self._changed = threading.Condition(threading.Lock())
         self._usher: threading.Thread | None = None
         self._is_open = False
+        self.held: Callable[[], Iterable[float]] = tuple  # places of timers, and of jobs that ended, that wait as well
+        self._overdue = 0.0  # whatever waits before this place is not waited for
+        self._passed = self._marked = 0.0  # the place of what was let out last, and the newest after it
         self._moved = self._last = 0.0  # when the program was seen at work, and when the last one was let out
 
     def queue(self, turn: float, loop: asyncio.AbstractEventLoop | None = None) -> Ticket | None:
@@ -190,9 +189,18 @@ class Gate:
                 self._tickets.remove(ticket)
                 self._changed.notify()
 
-    def is_empty(self) -> bool:
-        """Whether nobody waits here."""
-        return not self._tickets
+    def is_clear(self, mark: float | None) -> bool:
+        """Whether no answer is to be let out before this place in the order; with None, whether none waits at all."""
+        with self._changed:
+            return not self._tickets or (mark is not None and mark < self._tickets[0].turn)
+
+    def mark(self) -> float | None:
+        """A place in the order for what happens now: before the answers that wait. None if none does."""
+        with self._changed:
+            if not self._tickets:
+                return None
+            self._marked = max(self._marked, self._passed) + _BETWEEN
+            return self._marked
 
     def _is_over(self) -> bool:
         return self._is_open or self._run.stopping is not None
@@ -237,6 +245,7 @@ class Gate:
             ticket = self._next()
             if ticket is not None:
                 self._tickets.remove(ticket)
+                self._passed = ticket.turn
                 ticket.let_out()
                 self._moved = self._last = _now()
             elif _now() - self._moved > _PATIENCE or _now() - self._last > _LAST_PATIENCE:
@@ -269,13 +278,17 @@ class Gate:
         first = self._tickets[0] if self._tickets else None
         if first is None or not first.ready or (order and first.turn > order[0]):
             return None
+        if any(self._overdue < mark < first.turn for mark in self.held()):
+            return None
         if order and first.turn == order[0]:
             order.popleft()
         return first
 
     def _pass_over(self) -> None:
         """Wait no longer for what nobody asks for."""
-        while self._tickets and self._order and self._order[0] < self._tickets[0].turn:
+        if self._tickets:
+            self._overdue = self._tickets[0].turn
+        while self._order and self._order[0] < self._overdue:
             self._order.popleft()
 
 
@@ -330,90 +343,4 @@ def _has_others() -> bool:
     if threading.active_count() == 1:
         return False
     here = threading.current_thread()
-    return any(each is not here and not each.name.startswith(_OURS) for each in threading.enumerate())
-
-
-class Watch:
-    """Tells whether a program is still, by the processor time of its process."""
-
-    def used(self) -> float:
-        """Seconds of processor time, but for this thread."""
-        return time.process_time() - time.thread_time()
-
-    def is_still(self) -> bool:
-        """Whether nothing happens for as long as a thread waits until it insists on its turn."""
-        before = self.used()
-        _sleep(sys.getswitchinterval() + _PAUSE)
-        return self.used() - before < _PAUSE
-
-
-class ThreadsWatch(Watch):
-    """The same thread by thread, so that one that is about to go on is seen, and without those inside a call.
-
-    One that waits for the interpreter's lock looks like any that waits. It is woken when this gives up the lock, as it
-    does with each file it reads, and then either is seen as running or has used time when all are looked at for the
-    second time. But if others compete for the lock, say inside a call, it may not get it: then the program is still
-    if it was so for longer than the interval after which a thread insists on its turn, for which it has to wake up.
-    """
-
-    def __init__(self) -> None:
-        self._since = 0.0
-        self._at: dict[int, float] = {}  # the times of the program's threads then
-
-    def used(self) -> float:
-        """Seconds of processor time, of the program's threads."""
-        return sum(self._of_program(_look()).values())
-
-    def is_still(self) -> bool:
-        """Whether no thread is at work."""
-        before = _look()
-        at_work = [thread for thread in before if _is_at_work(thread)]
-        after = _look()
-        if before == after and not at_work:
-            return True
-        program, now = self._of_program(after), _now()
-        if any(self._at.get(each) != used for each, used in program.items()) or any(
-            each in program for each in at_work
-        ):
-            self._at, self._since = program, now
-        return now - self._since > 1.5 * sys.getswitchinterval()
-
-    @staticmethod
-    def _of_program(times: dict[int, float]) -> dict[int, float]:
-        inside = {each.native_id for each in threading.enumerate() if each.name.startswith(_OURS)} | _away
-        return {thread: used for thread, used in times.items() if thread not in inside}
-
-
-def _look() -> dict[int, float]:
-    """The processor times of all threads but this one."""
-    threads = [int(each) for each in os.listdir(_TASKS)]  # noqa: PTH208 - many times a second, as the next one
-    threads.remove(threading.get_native_id())
-    return {each: _time_of(each) for each in threads}
-
-
-def _time_of(thread: int) -> float:
-    """The processor time of a thread. The number of its clock is made as the C library makes it from a thread."""
-    try:
-        return time.clock_gettime((~thread << 3) | 6)
-    except OSError:  # it is gone
-        return -1.0
-
-
-def _is_at_work(thread: int) -> bool:
-    try:
-        with open(f"{_TASKS}/{thread}/stat", "rb", buffering=0) as file:  # noqa: PTH123 - as above
-            said = file.read(256)
-    except OSError:  # it is gone
-        return True
-    return said[said.rindex(b")") + 2] in _AT_WORK
-
-
-def watch() -> Watch:
-    """What tells best on this system."""
-    try:
-        mine = threading.get_native_id()
-        if _time_of(mine) > 0 and _is_at_work(mine):
-            return ThreadsWatch()
-    except (AttributeError, ValueError):  # not Linux, or not as this knows it
-        pass
-    return Watch()
+    return any(each is not here and not each.name.startswith(OURS) for each in threading.enumerate())

@@ -1,0 +1,101 @@
+"""Whether a program is still: no thread of it is at work, or about to be, but for those inside a call."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+OURS = "everstep"  # how the names of our own threads begin: they do nothing of the program
+inside_call: set[int] = set()  # threads whose doing is not the program's
+_TASKS = "/proc/self/task"
+_AT_WORK = b"RD"  # states of a thread that runs, is about to, or waits for a disk
+_SHORT = 5e-5  # seconds
+_sleep, _now = time.sleep, time.monotonic  # the real ones, whatever a replay makes of time
+
+
+class Watch:
+    """Tells whether a program is still, by the processor time of its process."""
+
+    def used(self) -> float:
+        """Seconds of processor time, but for this thread."""
+        return time.process_time() - time.thread_time()
+
+    def is_still(self) -> bool:
+        """Whether nothing happens for as long as a thread waits until it insists on its turn."""
+        before = self.used()
+        _sleep(sys.getswitchinterval() + _SHORT)
+        return self.used() - before < _SHORT
+
+
+class ThreadsWatch(Watch):
+    """The same thread by thread, so that one that is about to go on is seen, and without those inside a call.
+
+    One that waits for the interpreter's lock looks like any that waits. It is woken when this gives up the lock, as it
+    does with each file it reads, and then either is seen as running or has used time when all are looked at for the
+    second time. But if others compete for the lock, say inside a call, it may not get it: then the program is still
+    if it was so for longer than the interval after which a thread insists on its turn, for which it has to wake up.
+    """
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._at: dict[int, float] = {}  # the times of the program's threads then
+
+    def used(self) -> float:
+        """Seconds of processor time, of the program's threads."""
+        return sum(self._of_program(_look()).values())
+
+    def is_still(self) -> bool:
+        """Whether no thread is at work."""
+        before = _look()
+        at_work = [thread for thread in before if _is_at_work(thread)]
+        after = _look()
+        if before == after and not at_work:
+            return True
+        program, now = self._of_program(after), _now()
+        if any(self._at.get(each) != used for each, used in program.items()) or any(
+            each in program for each in at_work
+        ):
+            self._at, self._since = program, now
+        return now - self._since > 1.5 * sys.getswitchinterval()
+
+    @staticmethod
+    def _of_program(times: dict[int, float]) -> dict[int, float]:
+        inside = {each.native_id for each in threading.enumerate() if each.name.startswith(OURS)} | inside_call
+        return {thread: used for thread, used in times.items() if thread not in inside}
+
+
+def _look() -> dict[int, float]:
+    """The processor times of all threads but this one."""
+    threads = [int(each) for each in os.listdir(_TASKS)]  # noqa: PTH208 - many times a second, as the next one
+    threads.remove(threading.get_native_id())
+    return {each: _time_of(each) for each in threads}
+
+
+def _time_of(thread: int) -> float:
+    """The processor time of a thread. The number of its clock is made as the C library makes it from a thread."""
+    try:
+        return time.clock_gettime((~thread << 3) | 6)
+    except OSError:  # it is gone
+        return -1.0
+
+
+def _is_at_work(thread: int) -> bool:
+    try:
+        with open(f"{_TASKS}/{thread}/stat", "rb", buffering=0) as file:  # noqa: PTH123 - as above
+            said = file.read(256)
+    except OSError:  # it is gone
+        return True
+    return said[said.rindex(b")") + 2] in _AT_WORK
+
+
+def watch() -> Watch:
+    """What tells best on this system."""
+    try:
+        mine = threading.get_native_id()
+        if _time_of(mine) > 0 and _is_at_work(mine):
+            return ThreadsWatch()
+    except (AttributeError, ValueError):  # not Linux, or not as this knows it
+        pass
+    return Watch()

@@ -1,0 +1,117 @@
+"""The gate that answers to threads pass, one at a time: nobody is to stay in front of it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+import pytest
+
+from everstep.capturing import stillness, threads
+
+
+class _Run:
+    def __init__(self, order: list[float]) -> None:
+        self.stopping: str | None = None
+        self.journal = self
+        self._order = order
+
+    def order(self, *, awaited: bool) -> list[float]:
+        assert not awaited
+        return self._order
+
+
+def _passes(gate: threads.Gate, turns: list[float]) -> tuple[list[float], list[threading.Thread]]:
+    passed: list[float] = []
+
+    def come(turn: float) -> None:
+        threads.away(gate.pass_recorded)(turn)
+        passed.append(turn)
+
+    coming = [threading.Thread(target=come, args=(turn,), daemon=True) for turn in turns]
+    for thread in coming:
+        thread.start()
+        time.sleep(0.01)
+    return passed, coming
+
+
+def _ended(coming: list[threading.Thread]) -> bool:
+    for thread in coming:
+        thread.join(5)
+    return not any(thread.is_alive() for thread in coming)
+
+
+def test_the_gate_waits_for_an_answer_that_is_asked_for_late() -> None:
+    gate = threads.Gate(_Run([1, 2, 3]))  # type: ignore[arg-type] # as much of a run as it needs
+    passed, coming = _passes(gate, [3, 2])
+    time.sleep(0.1)
+    assert passed == []
+    first, more = _passes(gate, [1])
+    assert _ended(coming + more)
+    assert (first, passed) == ([1], [2, 3])
+
+
+def test_an_answer_that_nobody_asks_for_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_PATIENCE", 0.2)
+    gate = threads.Gate(_Run([1, 2, 3]))  # type: ignore[arg-type] # as above
+    passed, coming = _passes(gate, [3, 2])
+    assert _ended(coming)
+    assert passed == [2, 3]
+
+
+def test_a_program_that_is_never_still_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_LAST_PATIENCE", 0.3)
+    gate, over = threads.Gate(_Run([1, 2])), threading.Event()  # type: ignore[arg-type] # as above
+
+    def spin() -> None:
+        while not over.is_set():
+            pass
+
+    spinning = threading.Thread(target=spin)
+    spinning.start()
+    _, coming = _passes(gate, [2])
+    assert _ended(coming)
+    over.set()
+    spinning.join()
+
+
+@pytest.mark.parametrize("how", ["stopped", "opened", "broken"])
+def test_nobody_stays_at_a_gate_that_is_of_no_use(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _Run([1, 2, 3])
+    gate = threads.Gate(run)  # type: ignore[arg-type] # as above
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    _, coming = _passes(gate, [3, 2])
+    if how == "stopped":
+        run.stopping = "diverged"
+    elif how == "opened":
+        gate.open()
+    else:
+        gate._tickets[0].turn = None  # type: ignore[assignment] # what it makes of that is all one
+    assert _ended(coming)
+
+
+def test_a_program_without_threads_passes_straight_through() -> None:
+    gate = threads.Gate(_Run([2, 1]))  # type: ignore[arg-type] # as above
+    before = threading.active_count()
+    gate.pass_recorded(1)
+    gate.pass_recorded(2)
+    assert threading.active_count() == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks at threads as Linux shows them")
+def test_a_program_is_still_when_none_of_its_threads_is_at_work() -> None:
+    watch, over = stillness.watch(), threading.Event()
+    assert isinstance(watch, stillness.ThreadsWatch)
+
+    def spin() -> None:
+        while not over.is_set():
+            pass
+
+    spinning = threading.Thread(target=spin)
+    spinning.start()
+    assert not any(watch.is_still() for _ in range(50))
+    assert watch.used() > 0
+    over.set()
+    spinning.join()
+    assert any(watch.is_still() for _ in range(50))
