@@ -16,6 +16,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from everstep.capturing.calls import Call
@@ -25,6 +26,9 @@ from everstep.run.steps import Unknown
 
 PYTHON = "{python}"  # stands for the interpreter: another machine has it elsewhere
 _SHORT = 200  # characters: enough to see which it is
+_PRINTABLE = re.compile(
+    rb"[\t\n\r\x20-\x7e]{8,}"
+)  # in what is no text only these hold secrets; the rest looks like some
 _OS_ERROR = re.compile(r"\[Errno (\d+)\] (.*?)(?:: (['\"])(.*)\3)?", re.DOTALL)
 Item = list[Any]  # ["in" | "out" | "err", bytes, or None for its end], ["gone"], ["signal", number]
 
@@ -32,8 +36,9 @@ Item = list[Any]  # ["in" | "out" | "err", bytes, or None for its end], ["gone"]
 class Transcript:
     """What a process was told, and what it said."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, merged: AbstractSet[str] = frozenset({"in", "out", "err"})) -> None:
         self.pid = pid
+        self._merged = merged  # kinds of which what follows one another is one
         self.items: list[Item] = []
         self.waits: list[Any] = []  # when the program looked for its end in vain: "poll", "timeout", [bytes read]
         self.reads: dict[str, list[int]] = {}  # sizes of reads, where the program can see them
@@ -44,10 +49,17 @@ class Transcript:
         """Add what just happened; bytes to those before, if they are of the same kind."""
         with self._lock:
             last = self.items[-1] if self.items else None
-            if last is not None and last[0] == kind and data and isinstance(data[0], bytes) and last[1] is not None:
+            is_more = kind in self._merged and last is not None and last[0] == kind and data[0] is not None
+            if is_more and last is not None and last[1] is not None:
                 last[1] += data[0]
             else:
                 self.items.append([kind, *(bytearray(each) if isinstance(each, bytes) else each for each in data)])
+
+    def copied(self) -> list[Item]:
+        """All of it, as it is now."""
+        with self._lock:
+            return [[kind, *(bytes(each) if isinstance(each, bytearray) else each for each in data)]
+                    for kind, *data in self.items]  # fmt: skip
 
 
 def request(
@@ -102,22 +114,13 @@ class _Form:
     ) -> dict[str, Any]:
         """The stored form of a conversation."""
         del chunks, offsets
-        with head._lock:  # noqa: SLF001 - our own
-            items = [[kind, *(bytes(each) if isinstance(each, bytearray) else each for each in data)]
-                     for kind, *data in head.items]  # fmt: skip
+        items = head.copied()
         stored: dict[str, Any] = {"exit": head.exit, "pid": head.pid}
         flat = _flat(items) if head.exit is not None else None
-        changed = False
         if flat is None:
-            stored["talk"] = []
-            for kind, *data in items:
-                if not data or not isinstance(data[0], bytes):
-                    stored["talk"].append([kind, *data])
-                    continue
-                text, length = _cleaned(data[0], clean)
-                changed = changed or length is not None
-                stored["talk"].append([kind, text] if length is None or kind != "in" else [kind, text, length])
+            stored["talk"], changed = _talk(items, clean)
         else:
+            changed = False
             for name, data in flat.items():
                 text, length = _cleaned(data, clean) if isinstance(data, bytes) else (data, None)
                 stored[name] = text if length is None or name != "stdin" else [text, length]
@@ -134,13 +137,7 @@ class _Form:
         head.exit = stored["exit"]
         head.waits = list(stored.get("waits", ()))
         head.reads = {name: list(sizes) for name, sizes in stored.get("reads", {}).items()}
-        if "talk" in stored:
-            head.items = [list(item) for item in stored["talk"]]
-        else:
-            head.items = _unflat(stored)
-        for item in head.items:
-            if len(item) > 1 and isinstance(item[1], str):
-                item[1] = item[1].encode()
+        head.items = _encoded(stored["talk"] if "talk" in stored else _unflat(stored))
         return head, ()
 
     def used(self, request: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:
@@ -149,8 +146,43 @@ class _Form:
         return None
 
 
-FORM = _Form()
+class _Awaited(_Form):
+    """How conversations with awaited processes are stored: item by item, each as large as the program got it."""
+
+    def pack(
+        self, head: Transcript, chunks: Sequence[Any], offsets: Sequence[float], clean: Callable[[str], str]
+    ) -> dict[str, Any]:
+        """The stored form of a conversation."""
+        del chunks, offsets
+        talk, _ = _talk(head.copied(), clean)
+        return {"exit": head.exit, "pid": head.pid, "talk": talk}
+
+    def unpack(self, stored: Mapping[str, Any]) -> tuple[Transcript, Sequence[Any]]:
+        """The conversation, and as its chunks what came out."""
+        head, _ = super().unpack(stored)
+        return head, [item for item in head.items if item[0] not in _DONE]
+
+
+FORM, AWAITED = _Form(), _Awaited()
+_DONE = frozenset({"in", "gone", "signal"})  # what the program did, or what became of it
 _NAMES = {"in": "stdin", "out": "stdout", "err": "stderr"}
+
+
+def _talk(items: Sequence[Item], clean: Callable[[str], str]) -> tuple[list[Item], bool]:
+    """Items as they are stored, and whether there were secrets in them."""
+    found, changed = [], False
+    for kind, *data in items:
+        if not data or not isinstance(data[0], bytes):
+            found.append([kind, *data])
+            continue
+        text, length = _cleaned(data[0], clean)
+        changed = changed or length is not None
+        found.append([kind, text] if length is None or kind != "in" else [kind, text, length])
+    return found, changed
+
+
+def _encoded(items: Sequence[Item]) -> list[Item]:
+    return [[kind, *(each.encode() if isinstance(each, str) else each for each in data)] for kind, *data in items]
 
 
 def _flat(items: Sequence[Item]) -> dict[str, Any] | None:
@@ -188,9 +220,8 @@ def _cleaned(data: bytes, clean: Callable[[str], str]) -> tuple[str | bytes, int
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        plain = data.decode("latin-1")
-        cleaned = clean(plain)
-        return (data, None) if cleaned == plain else (cleaned.encode("latin-1"), len(data))
+        bare = _PRINTABLE.sub(lambda match: clean(match[0].decode()).encode(), data)
+        return bare, None if bare == data else len(data)
     cleaned = clean(text)
     return cleaned, None if cleaned == text else len(data)
 
@@ -244,8 +275,9 @@ class Script:
         while not self.through:
             item = self._items[self._at]
             kind = item[0]
-            if kind in {"out", "err"}:
+            if kind not in _DONE:
                 self._at += 1
+                self.gone = self.gone or kind == "lost"
                 return item
             if kind == "gone":
                 self.gone = True
@@ -259,6 +291,16 @@ class Script:
         if self._heard and not self.gone and self.exit is not None:
             raise _differs("nothing more", bytes(self._heard))
         return None
+
+    def compare(self) -> None:
+        """See whether what was put in is what was, as far as it is its turn. Raises DivergenceError."""
+        if self.waits_for != "in":
+            return
+        wanted, *secret = self._items[self._at][1:]
+        if wanted is None:
+            self._closes()
+        elif not secret and not wanted.startswith(self._heard[: len(wanted)]):
+            raise _differs(wanted, bytes(self._heard))
 
     def _closes(self) -> bool:
         if self._heard:

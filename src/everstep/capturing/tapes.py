@@ -81,14 +81,14 @@ class Tape:
     def diverged(self, lane: Lane, asked: Call, error: DivergenceError) -> DivergenceError:
         """Note that the program says something else to the process than it did."""
         error.lane, error.position = lane.path, lane.position - 1
-        error.seq = self._chunks._exchange.outcome.seq  # noqa: SLF001 - a neighbour
+        error.seq = self._chunks.exchange.outcome.seq
         error.recorded, error.requested = f"{asked.name} << {error.recorded}", f"{asked.name} << {error.requested}"
         return self.run.diverged(error)
 
     def never_ended(self) -> Halted:
         """What takes out a program that waits for a process that was left running."""
         error = DivergenceError(
-            "inserted", seq=self._chunks._exchange.outcome.seq, recorded="a process that was left running",  # noqa: SLF001 - a neighbour
+            "inserted", seq=self._chunks.exchange.outcome.seq, recorded="a process that was left running",
             requested="its end",
         )  # fmt: skip
         halted = Halted(3)

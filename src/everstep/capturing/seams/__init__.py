@@ -10,11 +10,14 @@ from everstep.capturing.imports import Patch, when_imported
 # The module that is patched when it is imported, and who patches it.
 _SEAMS = {
     "aiohttp": "aiohttp",
+    "asyncio.base_events": "asyncio_subprocess",
     "http.client": "http_client",
     "httpx": "httpx",
     "httpx2": "httpx",
+    "mcp.client.stdio": "mcp",
     "subprocess": "subprocess",
     "urllib3": "urllib3",
+    "uvloop": "asyncio_subprocess",
     "websockets.asyncio.client": "websockets",
     "websockets.legacy.client": "websockets",
     "websockets.sync.client": "websockets",

@@ -9,6 +9,7 @@ process wrote stays as it is in replay.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import io
 import os
@@ -46,7 +47,28 @@ def patch(sp: ModuleType) -> None:
     }
     for name, method in wrapped.items():
         setattr(popen, name, method)
+    os.system = _running(os.system)
     signals.watch()
+
+
+def _running(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def system(command: Any) -> int:
+        lane = boundary()
+        if lane is None:
+            return int(plain(command))
+
+        def live() -> tuple[Transcript, Nothing]:
+            transcript = Transcript(0)
+            transcript.exit = plain(command)
+            return transcript, Nothing()
+
+        asked = request(command, None, (), lane.run.captured.unknown, shell=True)  # noqa: S604 - only told
+        transcript, chunks = exchange.call(lane, asked, live)
+        next(chunks, None)
+        return int(transcript.exit or 0)
+
+    return system
 
 
 def _executing(plain: Any) -> Any:

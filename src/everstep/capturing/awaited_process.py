@@ -1,0 +1,403 @@
+"""A process that is awaited: between an event loop's transport and the protocol of the program.
+
+Live, the loop's own transport tells us what comes out, and it is passed on in an order that is noted. From the record,
+the same is told in the same order, and there is no process. The program has the same transport in both cases: ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Generator, Iterable
+from typing import Any
+
+from everstep.capturing.calls import Call
+from everstep.capturing.exchange import Halted
+from everstep.capturing.process import Script, Transcript, cleaning
+from everstep.capturing.seams import signals
+from everstep.errors import DivergenceError
+from everstep.run.lanes import Lane
+from everstep.run.turnstile import TURNS
+
+_PATIENCE = 30.0  # seconds that the program may take until it puts in what it had put in then
+_KINDS = {1: "out", 2: "err"}
+_FDS = {"out": 1, "err": 2}
+
+
+class _Turn:
+    """Lets the loop go round once."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+class Tap(asyncio.SubprocessProtocol):
+    """What the loop's own transport talks to: keeps what comes out until it may be passed on."""
+
+    def __init__(self) -> None:
+        self.items: deque[list[Any]] = deque()
+        self.real: Any = None
+        self.link: Link | None = None  # known a little later: nothing comes out before that is passed on
+        self.arrived = asyncio.Event()
+
+    def _add(self, *item: Any) -> None:
+        self.items.append(list(item))
+        self.arrived.set()
+
+    def connection_made(self, transport: Any) -> None:
+        """It was started."""
+        self.real = transport
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Something came out."""
+        self._add(_KINDS[fd], bytes(data))
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        """A pipe ended."""
+        if fd:
+            self._add(_KINDS[fd], None)
+        else:
+            self._add("lost", None if exc is None else [type(exc).__name__, str(exc)])
+
+    def process_exited(self) -> None:
+        """It ended."""
+        self._add("exit", self.real.get_returncode())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It ended, and so did all pipes."""
+        del exc
+        self._add("end")
+
+    def pause_writing(self) -> None:
+        """It takes no more for now."""
+        if self.link is not None:
+            self.link.protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It takes more again."""
+        if self.link is not None:
+            self.link.protocol.resume_writing()
+
+
+class Heard:
+    """What comes out of a live process, one after the other. What the program does not want to have yet waits."""
+
+    def __init__(self, tap: Tap, transcript: Transcript) -> None:
+        self._tap, self._transcript = tap, transcript
+        self._ended = False
+
+    async def __anext__(self) -> list[Any]:
+        tap = self._tap
+        while not self._ended:
+            paused = set() if tap.link is None else tap.link.paused
+            for item in tap.items:
+                if item[0] not in paused and (item[0] != "end" or len(tap.items) == 1):
+                    tap.items.remove(item)
+                    self._ended = item[0] == "end"
+                    if item[0] == "exit":
+                        self._transcript.exit = item[1]
+                    self._transcript.note(*item)
+                    return item
+            tap.arrived.clear()
+            await tap.arrived.wait()
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+class Link:
+    """A process of the program: live, or from the record."""
+
+    def __init__(self, lane: Lane, asked: Call, transcript: Transcript, chunks: Any, tap: Tap | None) -> None:
+        self._lane, self._asked = lane, asked
+        self.position = lane.position - 1
+        self.transcript, self._chunks, self.tap = transcript, chunks, tap
+        self.protocol: Any = None
+        self.transport: Transport | None = None
+        self.paused: set[str] = set()
+        self.changed = asyncio.Event()  # the program did something that may be waited for
+        self.served = tap is None
+        self._script = Script(transcript, cleaning(lane.run)) if tap is None else None
+        self._context = contextvars.copy_context()
+        signals.know(transcript.pid, self)
+
+    def begin(self, protocol: Any, transport: Transport) -> None:
+        """Pass on what comes out, from now on."""
+        self.protocol, self.transport = protocol, transport
+        if self.tap is not None:
+            self.tap.link = self
+        protocol.connection_made(transport)
+        task = signals.outside().run(asyncio.get_running_loop().create_task, self._pass_on())
+        task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - the loop may be closed first, as with any transport
+        transport.task = task
+
+    async def _pass_on(self) -> None:
+        end: list[Any] | None = None
+        await self._due()
+        async for item in self._chunks:
+            if item[0] == "end":
+                end = item  # told when that it ended is on record
+                continue
+            while item[0] in self.paused:
+                self.changed.clear()
+                await self.changed.wait()
+            self._tell(item)
+            for _ in range(TURNS):
+                await _Turn()
+            await self._due()
+        if end is not None:
+            self._tell(end)
+
+    async def _due(self) -> None:
+        """Wait until the program has done what it had done before the next came out."""
+        while self._script is not None and not self._script.through:
+            try:
+                if self._script.due() is not None:
+                    return
+                self.changed.clear()
+                await asyncio.wait_for(self.changed.wait(), None if self._script.waits_for == "signal" else _PATIENCE)
+            except DivergenceError as error:
+                raise self.diverged(error) from None
+            except TimeoutError:
+                raise self.diverged(self._script.missing()) from None
+
+    def _tell(self, item: list[Any]) -> None:
+        kind, data = item[0], item[1] if len(item) > 1 else None
+        transport, protocol = self.transport, self.protocol
+        assert transport is not None  # noqa: S101 - it has begun
+        if kind in _FDS and data is not None:
+            self._context.run(protocol.pipe_data_received, _FDS[kind], data)
+        elif kind in _FDS:
+            transport.pipes[_FDS[kind]].closing = True
+            self._context.run(protocol.pipe_connection_lost, _FDS[kind], None)
+        elif kind == "lost":
+            transport.pipes[0].closing = True
+            error = None if data is None else self._asked.revive(*data)
+            self._context.run(protocol.pipe_connection_lost, 0, error)
+        elif kind == "exit":
+            transport.returncode = data
+            self._context.run(protocol.process_exited)
+        else:
+            transport.ended = True
+            self._context.run(protocol.connection_lost, None)
+            transport.wake()
+
+    # What the program does.
+
+    def say(self, data: bytes | None) -> None:
+        """The program puts something in, or closes. Raises Halted if that is not what it did."""
+        if self._script is None:
+            self.transcript.note("in", data)
+            return
+        self._script.hear(data or b"")
+        try:
+            self._script.compare()
+        except DivergenceError as error:
+            raise self.diverged(error) from None
+        self.changed.set()
+
+    def signal(self, number: int) -> bool:
+        """Take note of a signal. Whether it is not to be sent."""
+        if self._script is None:
+            self.transcript.note("signal", int(number))
+        elif number:
+            self._script.signals += 1
+            self.changed.set()
+        return self.served
+
+    def pause(self, kind: str, *, paused: bool) -> None:
+        """The program wants nothing for now, or something again."""
+        (self.paused.add if paused else self.paused.discard)(kind)
+        self.changed.set()
+        if self.tap is not None:
+            self.tap.arrived.set()
+
+    def diverged(self, error: DivergenceError) -> Halted:
+        """What takes out a program that says something else to the process than it did."""
+        name = self._asked.name
+        error.lane, error.position = self._lane.path, self.position
+        error.seq = self._chunks.exchange.ask.recorded.seq
+        error.recorded, error.requested = f"{name} << {error.recorded}", f"{name} << {error.requested}"
+        halted = Halted(3)
+        halted.__cause__ = self._lane.run.diverged(error)
+        return halted
+
+
+class Pipe(asyncio.ReadTransport, asyncio.WriteTransport):
+    """One pipe of a process, as the program has it."""
+
+    def __init__(self, link: Link, fd: int) -> None:
+        super().__init__()
+        self._link, self._fd = link, fd
+        self.closing = False
+
+    @property
+    def _real(self) -> Any:
+        tap = self._link.tap
+        return None if tap is None or tap.real is None else tap.real.get_pipe_transport(self._fd)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What is known of it."""
+        return default if self._real is None else self._real.get_extra_info(name, default)
+
+    def is_closing(self) -> bool:
+        """Whether it is at its end."""
+        return self.closing or (self._real is not None and bool(self._real.is_closing()))
+
+    def close(self) -> None:
+        """Close it."""
+        if not self.closing:
+            self.closing = True
+            if self._fd == 0:
+                self._link.say(None)
+            if self._real is not None:
+                self._real.close()
+
+    def abort(self) -> None:
+        """Close it at once."""
+        self.closing = True
+        if self._real is not None:
+            self._real.abort()
+
+    def pause_reading(self) -> None:
+        """Have nothing passed on."""
+        self._link.pause(_KINDS[self._fd], paused=True)
+        if self._real is not None:
+            self._real.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Have it passed on again."""
+        self._link.pause(_KINDS[self._fd], paused=False)
+        if self._real is not None:
+            self._real.resume_reading()
+
+    def is_reading(self) -> bool:
+        """Whether something would be passed on."""
+        return not self.closing and _KINDS[self._fd] not in self._link.paused
+
+    def write(self, data: Any) -> None:
+        """Put something in."""
+        if data and not self.closing:
+            self._link.say(bytes(data))
+        if self._real is not None:
+            self._real.write(data)
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        """Put something in."""
+        self.write(b"".join(list_of_data))
+
+    def can_write_eof(self) -> bool:
+        """Whether it can be closed alone. It can."""
+        return True
+
+    def write_eof(self) -> None:
+        """Put in nothing more."""
+        self.close()
+
+    def get_write_buffer_size(self) -> int:
+        """How much is on its way."""
+        return 0 if self._real is None else int(self._real.get_write_buffer_size())
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """When the program is told to wait."""
+        if self._real is None:
+            return (1 << 14, 1 << 16)
+        low, high = self._real.get_write_buffer_limits()
+        return low, high
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Say when the program is to be told to wait."""
+        if self._real is not None:
+            self._real.set_write_buffer_limits(high, low)
+
+
+class Transport(asyncio.SubprocessTransport):
+    """A process, as the program has it."""
+
+    def __init__(self, link: Link, fds: Iterable[int]) -> None:
+        super().__init__()
+        self.link = link
+        self.pipes = {fd: Pipe(link, fd) for fd in fds}
+        self.returncode: int | None = None
+        self.ended = False
+        self.task: asyncio.Task[None] | None = None
+        self._waiters: list[asyncio.Future[int | None]] = []
+        self._closing = False
+
+    @property
+    def _real(self) -> Any:
+        return None if self.link.tap is None else self.link.tap.real
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What is known of it."""
+        return default if self._real is None else self._real.get_extra_info(name, default)
+
+    def get_protocol(self) -> Any:
+        """Who is told."""
+        return self.link.protocol
+
+    def set_protocol(self, protocol: Any) -> None:
+        """Say who is told."""
+        self.link.protocol = protocol
+
+    def get_pid(self) -> int:
+        """Its process id."""
+        return self.link.transcript.pid
+
+    def get_returncode(self) -> int | None:
+        """How it ended, as far as the program was told."""
+        return self.returncode
+
+    def get_pipe_transport(self, fd: int) -> Any:
+        """One of its pipes."""
+        return self.pipes.get(fd)
+
+    def send_signal(self, signal: int) -> None:
+        """Send it a signal."""
+        if self.returncode is not None or self.ended:
+            raise ProcessLookupError
+        if self._real is None:
+            self.link.signal(signal)
+        else:
+            self._real.send_signal(signal)  # which is noted where it is sent
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signals.TERMINATE)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signals.KILL)
+
+    def is_closing(self) -> bool:
+        """Whether it is at its end."""
+        return self._closing
+
+    def close(self) -> None:
+        """Close its pipes; if it still runs, end it."""
+        if self._closing:
+            return
+        self._closing = True
+        for pipe in self.pipes.values():
+            pipe.close()
+        if self._real is not None:
+            self._real.close()
+        elif self.returncode is None:
+            self.link.signal(signals.KILL)
+
+    async def _wait(self) -> int | None:
+        """Wait for its end, and that of its pipes: this is what asyncio's Process calls."""
+        if self.returncode is not None:
+            return self.returncode
+        waiter: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        return await waiter
+
+    def wake(self) -> None:
+        """Tell who waits."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(self.returncode)
+        self._waiters.clear()
