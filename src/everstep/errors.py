@@ -711,8 +711,8 @@ class HiddenValueError(CaptureError):
         self.run_id, self.name = run_id, name
         super().__init__(
             f"{name!r} of run {run_id!r} would be sent with a placeholder in it: an answer on record held a secret, "
-            "which was not stored, and the resumed program hands it on. Record the program anew; or fork the run before the "
-            "call that gave the secret, so that it is made again."
+            "which was not stored, and the resumed program hands it on. Record the program anew; or fork the run "
+            "before the call that gave the secret, so that it is made again."
         )
 
 

@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from everstep.capturing import codings, providers
+from everstep.capturing import codings, deltas, providers
 from everstep.capturing.calls import Call
 from everstep.policy.redaction import PLACEHOLDER
 from everstep.run.steps import Unknown
@@ -127,6 +127,8 @@ class _Form:
             whole, sizes = b"".join(said[0]), [len(piece) for piece in said[0]]
             if not said[1]:
                 stored["open"] = True  # its coding has not come to its end
+        if said is not None and (head.get("content-type") or "").startswith("text/event-stream"):
+            whole, sizes = _joined(whole, sizes, clean)
         body, cleaned = _cleaned(whole, clean)
         stored["body"] = body
         if len(sizes) > 1:
@@ -161,6 +163,16 @@ class _Form:
 
 
 FORM = _Form()
+
+
+def _joined(body: bytes, sizes: Sequence[int], clean: Callable[[str], str]) -> tuple[bytes, Sequence[int]]:
+    """A stream of events without the secrets that run through several of them, and the sizes of its chunks."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:  # it was cut off in a character: what there is, is looked through as it is
+        return body, sizes
+    after = deltas.cleaned(text, clean, _moved)
+    return (body, sizes) if after == text else (after.encode(), deltas.moved(text, after, sizes))
 
 
 def _cleaned(body: bytes, clean: Callable[[str], str]) -> tuple[str | bytes, bytes | None]:
