@@ -59,7 +59,7 @@ class Shell:
         """A command on the program."""
         return self.run(*words, "--", sys.executable, "agent.py", "--city", "Oslo", **more)
 
-    def trail(self) -> everstep.Trail:
+    def opened(self) -> everstep.Trail:
         return everstep.open(self.folder / "trail.db", read_only=True)
 
 
@@ -76,7 +76,7 @@ def test_a_program_is_recorded_and_replayed_without_a_network(shell: Shell) -> N
     assert recorded.returncode == 0, recorded.stderr
     assert recorded.stdout.startswith("args ['--city', 'Oslo'] __main__\n")
     assert len(recorded.stdout.splitlines()) == 5
-    with shell.trail() as trail:
+    with shell.opened() as trail:
         run = trail.run("trip")
         assert (run.status, run.workflow, run.tags) == (Status.COMPLETED, "agent.py", {"who": "me"})
         assert trail.state("trip")["stdout"] == recorded.stdout
@@ -130,7 +130,7 @@ def test_however_a_program_ends_its_run_is_there(shell: Shell, ending: str, stat
     assert recorded.returncode == status
     assert said in recorded.stderr
     assert "everstep/" not in recorded.stderr  # a traceback is the program's own
-    with shell.trail() as trail:
+    with shell.opened() as trail:
         assert trail.run("trip").status is (Status.FAILED if status else Status.COMPLETED)
         assert trail.state("trip")["exit"] == status
     replayed = shell.everstep("replay", "trip", CALLS="1")

@@ -165,7 +165,7 @@ class _Form:
 FORM = _Form()
 
 
-def _joined(body: bytes, sizes: Sequence[int], clean: Callable[[str], str]) -> tuple[bytes, Sequence[int]]:
+def _joined(body: bytes, sizes: list[int], clean: Callable[[str], str]) -> tuple[bytes, list[int]]:
     """A stream of events without the secrets that run through several of them, and the sizes of its chunks."""
     try:
         text = body.decode()
