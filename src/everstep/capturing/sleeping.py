@@ -127,11 +127,11 @@ class Timers:
         nap = _FIRST_NAP
         while True:
             held = self._next(loop)
-            is_still = held is not None and self._is_still(held)
-            events = selector.select(0)
+            may_end = held is not None and self._may_end(held)
+            events = selector.select(0)  # asked last: what other threads did until then is seen
             if events:
                 return events
-            if held is not None and (is_still or held.when() <= loop.time()):
+            if held is not None and may_end:
                 self._end(held)
                 return []
             left = nap if end is None else min(nap, end - time.monotonic())
@@ -159,9 +159,16 @@ class Timers:
         marked = [held for held in mine if held.mark is not None]
         return min(marked, key=_mark) if marked else min(mine, key=_when)
 
-    def _is_still(self, held: Held) -> bool:
+    def _may_end(self, held: Held) -> bool:
+        """Whether nothing else can happen first, or its time has come, as far as that of the world goes."""
         captured = self._run.captured
-        if not captured.gate.is_clear(held.mark) or (not self._replays and captured.open_calls):
+        if self._run.stopping is not None:
+            return True
+        if not captured.gate.is_clear(held.mark):
+            return False  # an answer is about to be let out
+        if held.when() <= held.loop.time():
+            return True
+        if not self._replays and captured.open_calls:
             return False
         if threading.active_count() == 1:
             return True

@@ -126,9 +126,7 @@ class Turnstile:
     def pass_mark(self, mark: float) -> None:
         """A timer ended, or will not: whoever waits for that may go on."""
         self._early.add(mark)
-        if self.loop is not None and not self._turning and (self._recorded or self._live):
-            self._turning = True
-            self.loop.call_soon(self._turn, self.loop, 0)
+        self._wake()
 
     def beside(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None] | None:
         """A turn among the others, for what has no outcome; None if it need not wait. Whoever comes next has to."""
