@@ -9,9 +9,12 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import everstep
 
 COOKIE = "c00kie-5ecret-v4lue"
 KEY = "sk-proj-" + "Zq8x" * 12  # in the shape of an API key
@@ -122,7 +125,7 @@ def serving() -> Iterator[str]:
 
 
 def _talk(connection: socket.socket, over: threading.Event) -> None:
-    with connection, connection.makefile("rb") as file, suppress(OSError):  # clients go when they like
+    with connection, connection.makefile("rb") as file, suppress(OSError, ValueError):  # clients say what they like
         while file.peek(1) and _answer(connection, file, over):
             pass
 
@@ -162,7 +165,7 @@ def _send(connection: socket.socket, parts: list[bytes | str], over: threading.E
         if isinstance(part, bytes):
             connection.sendall(part)
         elif part == PAUSE:
-            time.sleep(0.02)
+            time.sleep(0.01)
         elif part == STALL:
             over.wait(2)
             return False
@@ -170,3 +173,37 @@ def _send(connection: socket.socket, parts: list[bytes | str], over: threading.E
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             return False
     return True
+
+
+def thrice(folder: Path, program: Callable[[str], Any]) -> tuple[Any, Any, Any]:
+    """What a program gives bare, recorded, and in a replay with the server gone."""
+    with everstep.open(folder / "trail.db") as trail:
+        with serving() as url:
+            bare = program(url)
+            with everstep.capture(trail, "x", durability="async"):
+                recorded = program(url)
+        with everstep.capture(trail, "x", mode="verify"):
+            return bare, recorded, program(url)
+
+
+def same(folder: Path, program: Callable[[str], Any]) -> Any:
+    """What a program gives, each of three times."""
+    bare, recorded, replayed = thrice(folder, program)
+    assert recorded == bare
+    assert replayed == recorded
+    return bare
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """What it gives, or type and text of what it raises."""
+    try:
+        return call()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what is compared
+        return f"{type(error).__module__}.{type(error).__qualname__}", str(error)
+
+
+def stored(folder: Path) -> str:
+    """All that is to be found of a trail: its files, and all that it shows."""
+    files = b"".join(path.read_bytes() for path in folder.glob("trail.db*"))
+    with everstep.open(folder / "trail.db") as trail:
+        return files.decode("latin-1") + repr([(step.inputs, step.output, step.error) for step in trail.steps("x")])
