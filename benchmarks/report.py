@@ -51,6 +51,30 @@ class Result:
     load: float
 
 
+@dataclass(frozen=True)
+class Figure:
+    """One thing measured, with the range over the repeats, and what it should be."""
+
+    what: str
+    values: list[float]
+    target: float
+    at_most: bool = True
+    unit: str = ""
+
+    @property
+    def value(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def met(self) -> bool:
+        return self.value <= self.target if self.at_most else self.value >= self.target
+
+    def __str__(self) -> str:
+        sign = "<=" if self.at_most else ">="
+        text = f"{self.value:,.2f}{self.unit} ({min(self.values):,.2f}-{max(self.values):,.2f})"
+        return f"{self.what:<58}{text:<34}{sign} {self.target:,g}{self.unit:<6}{'ok' if self.met else 'MISSED'}"
+
+
 def summarise(case: Case, repeat: int, seconds: Sequence[float], size: int) -> Result:
     """The figures of one repeat. The first and last tenth show what grows with the length of a run."""
     micros = [second * 1e6 for second in seconds]
@@ -106,10 +130,10 @@ def in_words(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.2f}x ({min(values):.2f}-{max(values):.2f})"
 
 
-def environment(where: Path) -> dict[str, Any]:
+def environment(where: Path, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
     """What a reader must know to judge the figures."""
     versions = {}
-    for name in PACKAGES:
+    for name in packages:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -14,42 +14,18 @@ import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
 
 import everstep
 from benchmarks import floor, graphs, ours, peers, report, runners
-from benchmarks.report import Case, Result
+from benchmarks.report import Case, Figure, Result
 
 T = TypeVar("T")
 RESULTS = Path("bench-results")
 GIGABYTE = 1 << 30
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One thing measured, with the range over the repeats, and what it should be."""
-
-    what: str
-    values: list[float]
-    target: float
-    at_most: bool = True
-    unit: str = ""
-
-    @property
-    def value(self) -> float:
-        return statistics.median(self.values)
-
-    @property
-    def met(self) -> bool:
-        return self.value <= self.target if self.at_most else self.value >= self.target
-
-    def __str__(self) -> str:
-        sign = "<=" if self.at_most else ">="
-        text = f"{self.value:,.2f}{self.unit} ({min(self.values):,.2f}-{max(self.values):,.2f})"
-        return f"{self.what:<58}{text:<34}{sign} {self.target:,g}{self.unit:<6}{'ok' if self.met else 'MISSED'}"
 
 
 def main() -> None:

@@ -1,0 +1,1 @@
+"""`make bench-capture`: everstep, vcrpy and reeltime on the same unmodified programs, side by side."""

@@ -1,0 +1,160 @@
+"""What recording and replaying cost: a call, a stream, the start of a program, and the bytes that are kept.
+
+Each round runs the program bare and with each tool in turn, every time in a process of its own, against a server in
+another; a figure is compared with the bare one of the same round.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from benchmarks import floor, workloads
+from benchmarks.capture.tools import BARE, EVERSTEP_ASYNC, EVERSTEP_SYNC, PROGRAMS, STATE, Ran, Tool, environment
+from benchmarks.report import Figure, stored_bytes
+from tests.capture.running import serving
+
+PROMPT = 3_600  # characters
+COMMITTED = 5_000  # bytes of the row in the commit that a synced call may cost: a call with such a prompt, stored plain
+STARTS = 5  # of a program that does nothing, in each round; the median counts
+KEY = "sk-bench-4f6d1c0a9b8e7d2c5b3a1f0e9d8c7b6a5"
+
+
+@dataclass
+class Timed:
+    """One tool in one round: milliseconds of each call and stream, of the whole program, of its start; bytes a call."""
+
+    tool: str
+    what: str  # bare, record or replay
+    round: int
+    calls: list[float] = field(default_factory=list)
+    streams: list[float] = field(default_factory=list)
+    whole: float = 0.0
+    start: float = 0.0
+    bytes: float = 0.0  # kept for a call
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.calls)
+
+
+class Course:
+    """The program with its prompts, and a server that answers at once."""
+
+    def __init__(self, folder: Path, url: str, calls: int, streams: int) -> None:
+        self.folder, self.calls, self.streams = folder, calls, streams
+        prompts = folder / "prompts.json"
+        prompts.write_text(json.dumps([workloads.words(PROMPT, seed=number) for number in range(calls + 1)]), "utf-8")
+        self.environment = environment(url, KEY, folder / "compiled", BENCH_PROMPTS=str(prompts))
+        self.nothing = folder / "nothing.py"
+        self.nothing.write_text("", "utf-8")
+
+    @staticmethod
+    def program(calls: int, streams: int) -> list[str]:
+        """How it is called."""
+        return [str(PROGRAMS / "calls.py"), str(calls), str(streams)]
+
+    def timed(self, tool: Tool, number: int) -> Iterator[Timed]:
+        """One round of one tool."""
+        name = tool.name.replace(", ", "-").replace(" ", "-")
+        folder, small, empty = (self._new(f"{name}-{number}-{part}") for part in ("all", "calls", "nothing"))
+        recorded = read(tool.record(folder, self.program(self.calls, self.streams), self.environment))
+        yield Timed(
+            tool.name, "bare" if tool is BARE else "record", number,
+            start=self._start(tool, empty), bytes=self._bytes(tool, small), **recorded,
+        )  # fmt: skip
+        if tool is not BARE:
+            replayed = read(tool.replay(folder, self.program(self.calls, self.streams), self.environment))
+            yield Timed(tool.name, "replay", number, **replayed)
+
+    def _start(self, tool: Tool, folder: Path) -> float:
+        """Milliseconds of a program that does nothing, from start to end."""
+        taken = []
+        for number in range(STARTS):
+            new = self._new(f"{folder.name}-{number}")
+            ran = tool.record(new, [str(self.nothing)], self.environment)
+            assert ran.status == 0, ran.stderr
+            taken.append(ran.seconds * 1e3)
+        return statistics.median(taken)
+
+    def _bytes(self, tool: Tool, folder: Path) -> float:
+        """What each further call takes in the files, which are not empty before the first."""
+        sizes = []
+        for calls in (0, self.calls):
+            new = self._new(f"{folder.name}-{calls}")
+            ran = tool.record(new, self.program(calls, 0), self.environment)
+            assert ran.status == 0, ran.stderr
+            sizes.append(stored_bytes(new / STATE))
+        return (sizes[1] - sizes[0]) / self.calls
+
+    def _new(self, name: str) -> Path:
+        path = self.folder / name
+        path.mkdir()
+        return path
+
+
+def read(ran: Ran) -> dict[str, Any]:
+    """What the program says of itself in its last line but for what tools say."""
+    assert ran.status == 0, ran.stderr
+    line = next(line for line in reversed(ran.stderr.splitlines()) if line.startswith('{"calls"'))
+    said = json.loads(line)
+    return {
+        "calls": [second * 1e3 for second in said["calls"]],
+        "streams": [second * 1e3 for second in said["streams"]],
+        "whole": ran.seconds * 1e3,
+    }
+
+
+def measured(folder: Path, repeats: int, tools: Sequence[Tool], calls: int, streams: int) -> list[Timed]:
+    """Every tool in every round; one round comes first and is not reported: it compiles what the others import."""
+    found: list[Timed] = []
+    with serving(folder, delay=0) as server:
+        course = Course(folder, server.url, calls, streams)
+        for number in range(repeats + 1):
+            for tool in (BARE, *tools):
+                found += course.timed(tool, number)
+    return [each for each in found if each.round]
+
+
+def one_commit(folder: Path, commits: int = 200) -> list[float]:
+    """Milliseconds of each commit of a row as large as a call, by SQLite alone, synced."""
+    start = perf_counter()
+    seconds = floor.commit_each(folder / f"floor-{start}.db", [os.urandom(COMMITTED) for _ in range(commits)])
+    return [second * 1e3 for second in seconds]
+
+
+def figures(found: Sequence[Timed], commit: Sequence[float]) -> list[Figure]:
+    """What the issue asks for, round by round."""
+    by = {(each.tool, each.what, each.round): each for each in found}
+    rounds = sorted({each.round for each in found})
+    bare = [by[BARE.name, "bare", number] for number in rounds]
+
+    def of(tool: Tool, what: str) -> list[Timed]:
+        return [by[tool.name, what, number] for number in rounds]
+
+    over = [
+        (one.median / alone.median - 1) * 100 for one, alone in zip(of(EVERSTEP_ASYNC, "record"), bare, strict=True)
+    ]
+    synced = [
+        (one.median - alone.median) / statistics.median(commit)
+        for one, alone in zip(of(EVERSTEP_SYNC, "record"), bare, strict=True)
+    ]
+    started = [one.start - alone.start for one, alone in zip(of(EVERSTEP_SYNC, "record"), bare, strict=True)]
+    return [
+        Figure("recording a call, durability async: over a bare call", over, 10.0, unit=" %"),
+        Figure("recording a call, durability sync: over a bare call", synced, 1.0, unit=" commits"),
+        Figure("replaying a call", [each.median for each in of(EVERSTEP_SYNC, "replay")], 0.7, unit=" ms"),
+        Figure("starting under everstep record: over bare Python", started, 150.0, unit=" ms"),
+    ]
+
+
+def as_json(found: Sequence[Timed]) -> list[dict[str, Any]]:
+    """For those who count."""
+    return [asdict(each) for each in found]

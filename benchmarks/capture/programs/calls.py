@@ -1,0 +1,45 @@
+"""The program whose calls are timed: `calls.py CALLS STREAMS`. Its last line on stderr is the seconds of each, as JSON.
+
+The clock is one that no tool here replaces: some of them show a program that is replayed the time of its recording.
+"""
+
+import json
+import os
+import sys
+import time
+
+from openai import OpenAI
+
+with open(os.environ["BENCH_PROMPTS"], encoding="utf-8") as file:  # noqa: PTH123 - a plain program
+    PROMPTS = json.load(file)
+
+client = OpenAI(base_url=os.environ["MODEL_URL"] + "/v1", api_key=os.environ["BENCH_KEY"], max_retries=0)
+create = client.chat.completions.create
+
+
+def now() -> int:
+    """Nanoseconds, of the clock of the system."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+def main(calls: int, streams: int) -> None:
+    """Ask so often, whole and as streams. The first call opens the connection, and is not counted."""
+    seconds: dict[str, list[float]] = {"calls": [], "streams": []}
+    for number in range(calls + 1):
+        start = now()
+        create(model="gpt-test", messages=[{"role": "user", "content": PROMPTS[number % len(PROMPTS)]}])
+        if number:
+            seconds["calls"].append((now() - start) / 1e9)
+    for _ in range(streams):
+        start = now()
+        for _chunk in create(
+            model="gpt-test", stream=True, messages=[{"role": "user", "content": "At length. [chunks 50]"}]
+        ):
+            pass
+        seconds["streams"].append((now() - start) / 1e9)
+    print("done", flush=True)
+    print(json.dumps(seconds), file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
