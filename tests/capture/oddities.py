@@ -194,6 +194,11 @@ def same(folder: Path, program: Callable[[str], Any]) -> Any:
     return bare
 
 
+def patience(name: str) -> float:
+    """The seconds to wait for an answer: few for one that never comes."""
+    return 0.1 if STALL in ANSWERS[name] else 5
+
+
 def outcome(call: Callable[[], Any]) -> Any:
     """What it gives, or type and text of what it raises."""
     try:

@@ -20,7 +20,7 @@ import everstep
 from everstep.capturing.seams import urllib3 as seam
 from everstep.errors import UnknownLayoutError
 from everstep.model import Kind
-from tests.capture.oddities import ANSWERS, COOKIE, KEY, STALL, outcome, same, serving, stored, thrice
+from tests.capture.oddities import ANSWERS, COOKIE, KEY, STALL, outcome, patience, same, serving, stored, thrice
 
 RETOLD = {"cut-within", "miscounted"}  # what is wrong with their chunks is told in other words than bare
 RECODED = {"bare", "squeezed-cut"}  # squeezed bytes are others in a replay, if what they say is the same
@@ -59,7 +59,7 @@ def readings(url: str) -> dict[str, dict[str, Any]]:
     """Every answer, read in every way; those that one waits for, in a few."""
 
     def read(name: str, way: str) -> Any:
-        with requests.get(f"{url}/{name}", stream=way != "whole", timeout=0.1, allow_redirects=False) as got:
+        with requests.get(f"{url}/{name}", stream=way != "whole", timeout=patience(name), allow_redirects=False) as got:
             return READINGS[way](got)
 
     def ways(name: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import everstep
 from everstep.capturing.seams import http_client as seam
 from everstep.errors import UnknownLayoutError
 from everstep.model import Kind
-from tests.capture.oddities import ANSWERS, COOKIE, KEY, STALL, outcome, same, serving, stored, thrice
+from tests.capture.oddities import ANSWERS, COOKIE, KEY, STALL, outcome, patience, same, serving, stored, thrice
 
 RETOLD = {"cut-within", "split"}  # what comes of half a chunk
 RECODED = {"gzip", "deflate", "bare", "squeezed", "squeezed-cut"}  # squeezed bytes are others, and say the same
@@ -38,7 +38,7 @@ READINGS: dict[str, Callable[[HTTPResponse], Any]] = {
         got.isclosed(),
     ),
     "pieces": lambda got: list(iter(lambda: got.read(37), b"")),
-    "read1": lambda got: (got.read1(12), got.read1(), got.read()),
+    "read1": lambda got: (len(got.read1(12)), got.read1() + got.read()),  # how much is there at once is chance
     "into": lambda got: (got.readinto(room := bytearray(33)), room, got.readinto(room)),
     "lines": lambda got: (got.readline(), got.readline(5), list(got)),
     "early": lambda got: got.read(4),
@@ -58,7 +58,7 @@ def readings(url: str) -> dict[str, dict[str, Any]]:
     """Every answer, read in every way; those that one waits for, in one."""
 
     def read(name: str, way: str) -> Any:
-        connection = HTTPConnection(place(url), timeout=0.1)
+        connection = HTTPConnection(place(url), timeout=patience(name))
         try:
             connection.request("GET", f"/{name}")
             with connection.getresponse() as got:
@@ -67,7 +67,7 @@ def readings(url: str) -> dict[str, dict[str, Any]]:
             connection.close()
 
     def opened(name: str) -> Any:
-        with urllib.request.urlopen(f"{url}/{name}", timeout=0.1) as got:
+        with urllib.request.urlopen(f"{url}/{name}", timeout=patience(name)) as got:
             return got.status, got.headers.items(), got.read()
 
     def ways(name: str) -> dict[str, Any]:
@@ -176,6 +176,20 @@ def test_what_cannot_be_sent_fails_where_it_is_sent(tmp_path: Path, closed: str)
         "ConnectionRefusedError", "ConnectionRefusedError", "URLError", "TimeoutError", "RemoteDisconnected",
     ]  # fmt: skip
     assert said[5] == "not answered: timed out"
+
+
+def test_who_reads_on_after_a_timeout_is_told(tmp_path: Path) -> None:
+    def program(url: str) -> Any:
+        connection = HTTPConnection(place(url), timeout=0.05)
+        connection.request("GET", "/stalled")
+        got = connection.getresponse()
+        said = [got.read(100), outcome(got.read), outcome(got.read)]
+        connection.close()
+        return said
+
+    assert same(tmp_path, program)[1:] == [
+        ("builtins.TimeoutError", "timed out"), ("builtins.OSError", "cannot read from timed out object")
+    ]  # fmt: skip
 
 
 def test_urllib_follows_keeps_cookies_and_raises(tmp_path: Path) -> None:
