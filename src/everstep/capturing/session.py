@@ -186,12 +186,25 @@ def capture(
     except Exception as raised:  # noqa: BLE001 - recorded, then raised
         error = raised
     except BaseException as raised:
-        life.run.interrupt(raised)
-        life.close()
-        raise
+        taken_out = _halted_in(raised)
+        if taken_out is None:
+            life.run.interrupt(raised)
+            life.close()
+            raise
+        error = taken_out.__cause__ or Suspended()
     finally:
         CURRENT.reset(token)
     _end(session, error, (time.perf_counter() - began) * 1000, mode)
+
+
+def _halted_in(raised: BaseException) -> BaseException | None:
+    """What took a task out whose group (anyio's) hands it on among others."""
+    while isinstance(raised, BaseExceptionGroup):
+        found = raised.subgroup(Halted)
+        if found is None:
+            return None
+        raised = found.exceptions[0]
+    return raised if isinstance(raised, Halted) else None
 
 
 def _begun(

@@ -11,10 +11,11 @@ from types import ModuleType
 from typing import Any
 
 from everstep.capturing import exchange, process
-from everstep.capturing.awaited_process import Heard, Link, Tap, Transport
+from everstep.capturing.awaited_process import Heard, Link, Tap
 from everstep.capturing.layout import checked
 from everstep.capturing.process import Transcript
 from everstep.capturing.session import boundary
+from everstep.capturing.transports import Transport
 from everstep.run.lanes import CURRENT, OUTSIDE, Lane
 
 _PIPES = ("stdin", "stdout", "stderr")

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-import sys
 from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any
@@ -25,16 +24,19 @@ from typing import Any
 from everstep.capturing.layout import checked
 from everstep.capturing.mcp_wire import Connection, Wire
 from everstep.capturing.session import boundary
+from everstep.errors import UnknownLayoutError
 
 
 def patch(module: ModuleType) -> None:
-    """Wrap the transport, wherever it was imported to. Raises UnknownLayoutError."""
-    plain = checked(module, "stdio_client", ["server", "errlog"])
+    """Wrap the transport: inside, since programs import it by name. Raises UnknownLayoutError."""
+    client = checked(module, "stdio_client", ["server", "errlog"])
     checked(module, "SessionMessage", ["message"])
-    wire = _wire(module)
+    names = checked(module, "stdio_client.__code__.co_freevars", None)
+    if names != ("func",):
+        raise UnknownLayoutError(module.__name__, "", "stdio_client is not made by asynccontextmanager")
+    wire, inner = _wire(module), client.__closure__[0]
+    plain = asynccontextmanager(inner.cell_contents)
 
-    @functools.wraps(plain)
-    @asynccontextmanager
     async def stdio_client(server: Any, *more: Any, **named: Any) -> Any:
         lane = None if asyncio._get_running_loop() is None else boundary()  # noqa: SLF001 - the public one raises where there is none
         opened = functools.partial(plain, server, *more, **named)
@@ -49,9 +51,7 @@ def patch(module: ModuleType) -> None:
         finally:
             await connection.close()
 
-    for name, loaded in list(sys.modules.items()):
-        if name.partition(".")[0] == "mcp" and getattr(loaded, "stdio_client", None) is plain:
-            loaded.stdio_client = stdio_client  # type: ignore[attr-defined] # it has one
+    inner.cell_contents = stdio_client
 
 
 def _wire(module: ModuleType) -> Wire:
