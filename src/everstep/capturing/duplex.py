@@ -142,7 +142,7 @@ class _Talk(Generic[Connection]):
             recorded=f"{name}, {recorded}", requested=f"{name}, {requested}",
         )  # fmt: skip
         if sides:
-            error.detail = f" Changed: {'; '.join(str(side)[2:] for side in sides[:3])}."
+            error.detail = f" Changed: {'; '.join(str(side)[2:].removeprefix('state.') for side in sides[:3])}."
         noted = run.diverged(error)
         if isinstance(run, Rehearsal):
             if was is None:
@@ -157,10 +157,16 @@ class _Talk(Generic[Connection]):
 
 def _sides(was: Any, now: Any, name: str) -> list[Change]:
     """What differs between two messages, by field where they are JSON."""
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        return changes({key: _read(value) for key, value in was.items()}, {k: _read(value) for k, value in now.items()})
+    return changes({name: _read(was)}, {name: _read(now)})
+
+
+def _read(said: Any) -> Any:
     try:
-        return changes({name: json.loads(was)}, {name: json.loads(now)}) or changes({name: was}, {name: now})
+        return json.loads(said)
     except (TypeError, ValueError):
-        return changes({name: was}, {name: now})
+        return said
 
 
 # Waiting.
@@ -287,6 +293,9 @@ class AwaitedTalk(_Talk[Connection]):
         super().__init__(*given)
         self._waiting: list[asyncio.Future[bool]] = []
         self._kept_back: dict[str, deque[Any]] = defaultdict(deque)  # arrived, and not given out
+
+    def _alone(self) -> bool:
+        return len(asyncio.all_tasks()) <= 1
 
     async def say(self, item: Any, live: Callable[[], Awaitable[T]]) -> T | None:
         """Say something, as plain data; `live` does so. What `live` gives, or None where it is on record."""

@@ -42,7 +42,8 @@ class Turnstile:
         if place is not None:
             self._unready.discard(place)
             self._wake()
-            await place
+            if not place.done():  # else it was given up
+                await place
             return
         self._ordered()
         if self.lanes <= 1 and not self._recorded and not self._live:

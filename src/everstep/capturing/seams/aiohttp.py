@@ -20,10 +20,9 @@ from everstep.capturing.layout import checked
 from everstep.capturing.seams import aiohttp_bodies, aiohttp_errors, aiohttp_sockets
 from everstep.capturing.seams.likeness import Stage
 from everstep.capturing.session import boundary
-from everstep.model import Secret
 from everstep.run.lanes import Lane, here
 
-_COOKIE = "set-cookie"
+_OF_THE_PACKED = frozenset({"content-encoding", "content-length"})
 _NO_LIMIT = 1 << 30
 Handler = Callable[[Any], Awaitable[Any]]
 
@@ -135,34 +134,29 @@ class _Head(Head):
 
 
 class _AsRead:
-    """How answers are stored whose bodies may be decompressed already. Headers stay as they were."""
+    """How answers are stored whose bodies may be decompressed already."""
 
     def pack(
         self, head: _Head, chunks: Sequence[bytes], offsets: Sequence[float], clean: Callable[[str], str]
     ) -> dict[str, Any]:
         """The stored form of an answer."""
         headers = head.headers
-        kept = [pair for pair in headers if not (head.unpacked and pair[0].lower() == "content-encoding")]
+        kept = [pair for pair in headers if not (head.unpacked and pair[0].lower() in _OF_THE_PACKED)]
         stored = FORM.pack(Head(head.status, kept, head.version, head.reason), chunks, offsets, clean)
-        stored["headers"] = [list(pair) for pair in headers if pair[0].lower() != _COOKIE]
-        jar = [_apart(value) for name, value in headers if name.lower() == _COOKIE]
-        if jar:
-            stored["jar"] = jar
         if head.unpacked:
+            stored["headers"] = [list(pair) for pair in headers]
             stored["unpacked"] = True
         if head.cancelled:
             stored["cancelled"] = head.cancelled
         return stored
 
-    def unpack(self, stored: Mapping[str, Any]) -> tuple[_Head, list[bytes]]:
-        """Head and chunks of a stored answer."""
-        headers = [(str(name), str(value)) for name, value in stored.get("headers", ())]
-        headers += [("Set-Cookie", f"{name}={value}{about}") for name, value, about in stored.get("jar", ())]
-        unpacked = bool(stored.get("unpacked"))
-        kept = [pair for pair in headers if not (unpacked and pair[0].lower() == "content-encoding")]
-        known, chunks = FORM.unpack({**stored, "headers": kept})
-        head = _Head(known.status, headers, known.version, known.reason)
-        head.unpacked, head.cancelled = unpacked, list(stored.get("cancelled", ()))
+    def unpack(self, stored: Any) -> tuple[_Head, list[bytes]]:
+        """Head and chunks of a stored answer, or of what a fork has put in its place."""
+        about = stored if isinstance(stored, Mapping) and "status" in stored else {}
+        unpacked = bool(about.get("unpacked"))
+        known, chunks = FORM.unpack({**about, "raw": True} if unpacked else stored)
+        head = _Head(known.status, known.headers, known.version, known.reason)
+        head.unpacked, head.cancelled = unpacked, list(about.get("cancelled", ()))
         return head, chunks
 
     def used(self, request: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:
@@ -171,13 +165,6 @@ class _AsRead:
 
 
 AS_READ = _AsRead()
-
-
-def _apart(cookie: str) -> list[Any]:
-    """A cookie in parts: its value is a secret, and the rest is not, so a session on record has it all the same."""
-    name, _, value = cookie.partition("=")
-    value, ends, about = value.partition(";")
-    return [name, Secret(value), ends + about]
 
 
 def _head(response: Any, *, unpacks: bool) -> _Head:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -50,5 +52,6 @@ def _arguments(asked: Any, message: str, number: Any) -> Iterator[tuple[tuple[An
         yield (int(number.group(1)), message[number.end() :].strip()), {}
     status, _, rest = message.partition(", message=")
     if status.isdigit():
-        text = rest.partition(", url=")[0].strip("'\"")
-        yield (asked.request_info, ()), {"status": int(status), "message": text}
+        with suppress(ValueError, SyntaxError):  # not as the library tells it
+            text = ast.literal_eval(rest.rpartition(", url=")[0])
+            yield (asked.request_info, ()), {"status": int(status), "message": text}
