@@ -18,6 +18,7 @@ _KILLED = -9
 _TIMES = re.compile(
     r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|\+00:00)|\b\d[\d,.]*\s(?:µs|ms|s|min|h|d)\b(?:\sago)?|(?<=\s)now\b|\b[\d,]+\.\d{3}\b"
 )
+_SETTING = re.compile(r"[A-Z_]+=")  # of a variable, before a command, as shells have it
 _PROGRAMS = {"python": [sys.executable, "-u"], "everstep": [sys.executable, "-m", "everstep.cli"]}
 
 
@@ -35,15 +36,26 @@ def commands_of(text: str) -> list[tuple[str, str]]:
 
 def can_run(command: str) -> bool:
     """Whether a command is one of those that are run: Python and our own."""
-    return command.partition(" ")[0] in _PROGRAMS
+    return _split(command)[1][0] in _PROGRAMS
+
+
+def _split(command: str) -> tuple[dict[str, str], list[str]]:
+    """The variables that a command sets, and its words."""
+    words = shlex.split(command)
+    settings: dict[str, str] = {}
+    while _SETTING.match(words[0]) and len(words) > 1:
+        name, _, value = words.pop(0).partition("=")
+        settings[name] = value
+    return settings, words
 
 
 def run_command(command: str) -> str:
     """What a command prints to a terminal; as a shell does, with a word more when it was killed."""
-    name, *rest = shlex.split(command)
+    settings, (name, *rest) = _split(command)
     terminal, inside = pty.openpty()
     fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 50, WIDTH, 0, 0))
-    env = {**os.environ, "TERM": "dumb", "COLUMNS": str(WIDTH), "PYTHONUTF8": "1"}
+    env = {**os.environ, **settings, "TERM": "dumb", "COLUMNS": str(WIDTH), "PYTHONUTF8": "1"}
+    env.pop("PYTHONUNBUFFERED", None)  # a person has not set it
     with subprocess.Popen([*_PROGRAMS[name], *rest], stdin=inside, stdout=inside, stderr=inside, env=env) as process:
         os.close(inside)
         printed = _all_from(terminal)

@@ -7,6 +7,7 @@ import doctest
 import io
 import json
 import linecache
+import os
 import re
 import sys
 import tomllib
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.docs.console import can_run, commands_of, run_command, timeless
+from tests.docs.endpoint import endpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
@@ -141,16 +143,30 @@ def unknown_targets(markdown: str, makefile: str) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def an_empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def an_empty_place(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("temporary")))  # the place is none, for its programs
     monkeypatch.setenv("EVERSTEP_KEY_FILE", str(tmp_path / "redaction.key"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))  # for the programs that a page starts
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # as in an environment
+
+
+@pytest.fixture
+def a_model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What the programs on a page ask, where their environment says."""
+    with endpoint() as server:
+        monkeypatch.setenv("MODEL_URL", server.url)
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-reader")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        yield
 
 
 def read(page: str) -> str:
     return (ROOT / page).read_text("utf-8")
 
 
+@pytest.mark.usefixtures("a_model")
 @pytest.mark.parametrize("page", PAGES)
 def test_the_python_of_the_page_runs_and_prints_what_it_shows(page: str) -> None:
     run_page(read(page), page)
@@ -226,6 +242,21 @@ def test_a_page_can_bring_a_file_and_run_it() -> None:
 def test_a_command_that_is_killed_says_so_and_others_are_left_alone() -> None:
     program = ("python", "# program.py\nimport os\nprint('before')\nos.kill(os.getpid(), 9)")
     run_page(fenced(program, ("console", "$ rm -r everything\n$ python program.py\nbefore\nKilled")), "page.md")
+
+
+def test_a_command_can_be_given_variables() -> None:
+    program = ("python", "# program.py\nimport os\nprint(os.environ['WORD'])")
+    run_page(fenced(program, ("console", "$ WORD='a b' python program.py\na b")), "page.md")
+
+
+@pytest.mark.usefixtures("a_model")
+def test_a_page_can_ask_a_model_which_numbers_its_answers() -> None:
+    asks = """# program.py
+import os, urllib.request
+body = b'{"model": "m", "messages": [{"content": "how are you"}]}'
+for _ in range(2):
+    print(urllib.request.urlopen(os.environ["MODEL_URL"] + "/v1/chat/completions", body).read().count(b"answer 2"))"""
+    run_page(fenced(("python", asks), ("console", "$ python program.py\n0\n1")), "page.md")
 
 
 def test_our_own_command_is_run_too() -> None:

@@ -205,9 +205,9 @@ def test_a_link_that_leads_nowhere_is_seen(tmp_path: Path) -> None:
 def test_the_program_of_the_readme_prints_what_the_readme_shows(tmp_path: Path) -> None:
     """Promises 1 and 2: it is killed for real, and goes on where it was."""
     readme = read("README.md")
-    [program] = re.findall(r"```python\n(# agent\.py\n.*?)```", readme, re.DOTALL)
-    [shown] = re.findall(r"```console\n(\$ python agent\.py.*?)```", readme, re.DOTALL)
-    (tmp_path / "agent.py").write_text(program, "utf-8")
+    [program] = re.findall(r"```python\n(# research\.py\n.*?)```", readme, re.DOTALL)
+    [shown] = re.findall(r"```console\n(\$ python research\.py.*?)```", readme, re.DOTALL)
+    (tmp_path / "research.py").write_text(program, "utf-8")
     printed = ""
     for command in re.findall(r"^\$ python (.*)$", shown, re.MULTILINE):
         done = subprocess.run(
