@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import multiprocessing
 import os
 import select
 import subprocess
@@ -21,7 +22,7 @@ import pytest
 
 import everstep
 from everstep.capturing.session import capture
-from everstep.errors import DivergenceError, UnknownOutcomeError
+from everstep.errors import CaptureWarning, DivergenceError, UnknownOutcomeError
 from tests.capture.running import AGENTS, ROOT, environment
 from tests.capture.server import ModelServer
 
@@ -369,3 +370,33 @@ def test_popen_stays_a_class_and_passes_through_outside_of_a_run(trail: Any) -> 
     with Mine(["echo", "x"], stdout=PIPE) as outside:
         assert outside.communicate()[0] == b"x\n"
     assert not any(thread.name == "everstep-pipes" for thread in threading.enumerate())
+
+
+def _nothing() -> None:
+    """What a process of its own does."""
+
+
+def test_processes_that_are_not_recorded_are_told_of_once(trail: Any) -> None:
+    def program() -> list[Any]:
+        said: list[Any] = []
+        for _ in range(2):
+            child = os.posix_spawn("/bin/true", ["true"], {})
+            said.append(os.waitpid(child, 0)[1])
+        for _ in range(2):
+            copy = multiprocessing.get_context("fork").Process(target=_nothing)
+            copy.start()
+            copy.join()
+            said.append(copy.exitcode)
+        return said
+
+    with pytest.warns(CaptureWarning) as told:
+        assert recorded(trail, program) == [0, 0, 0, 0]
+    known = [
+        str(each.message)
+        for each in told
+        if each.category is CaptureWarning and "starts a process" in str(each.message)
+    ]
+    assert ["os.posix_spawn" in known[0], "multiprocessing" in known[1], len(known)] == [True, True, 2]
+    assert {Path(each.filename).name for each in told if "starts a process" in str(each.message)} == {
+        Path(__file__).name
+    }

@@ -10,14 +10,16 @@ from everstep.capturing.imports import Patch, when_imported
 # The module that is patched when it is imported, and who patches it.
 _SEAMS = {
     "aiohttp": "aiohttp",
+    "asyncio.base_events": "asyncio_subprocess",
     "http.client": "http_client",
     "httpx": "httpx",
     "httpx2": "httpx",
-    "asyncio.base_events": "asyncio_subprocess",
     "mcp.client.stdio": "mcp",
+    "multiprocessing.process": "uncaptured",
+    "os": "uncaptured",
     "subprocess": "subprocess",
-    "uvloop": "asyncio_subprocess",
     "urllib3": "urllib3",
+    "uvloop": "asyncio_subprocess",
     "websockets.asyncio.client": "websockets",
     "websockets.legacy.client": "websockets",
     "websockets.sync.client": "websockets",

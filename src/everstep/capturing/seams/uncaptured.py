@@ -1,0 +1,63 @@
+"""Ways to start a process that are not recorded: the program is told, once for each, at the line that does it.
+
+A process that is forked off is a copy of the program. What it does is its own: it is no part of the run from there on,
+or two processes would write one record. A sealed replay refuses all of these.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Any
+
+from everstep.capturing.layout import checked
+from everstep.capturing.session import boundary
+from everstep.errors import CaptureWarning
+from everstep.run import faults
+from everstep.run.lanes import CURRENT, OUTSIDE
+
+_OF_OS = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "execv", "execve")  # the others of `os` come to these
+
+
+def patch(module: ModuleType) -> None:
+    """Wrap those of `os`, or the processes of `multiprocessing`. Raises UnknownLayoutError."""
+    if module.__name__ == "os":
+        for name in _OF_OS:
+            if hasattr(module, name):
+                setattr(module, name, _told(getattr(module, name), f"os.{name}"))
+    else:
+        start = checked(module, "BaseProcess.start", ["self"])
+        module.BaseProcess.start = _told(start, "multiprocessing")
+
+
+def _told(plain: Any, name: str) -> Any:
+    told: list[str] = []  # runs
+
+    @functools.wraps(plain)
+    def wrapped(*args: Any, **named: Any) -> Any:
+        lane = boundary()
+        if lane is None or lane.run.captured.replays:
+            return _apart(plain(*args, **named), name)
+        if lane.run.run_id not in told:
+            told.append(lane.run.run_id)
+            faults.warn(
+                f"run {lane.run.run_id!r} starts a process by {name}, which is not recorded: what that gives will be "
+                "missing in a replay, which refuses it if it is sealed. Start it by subprocess, whose processes are "
+                "recorded.",
+                CaptureWarning,
+            )
+        token = CURRENT.set(OUTSIDE)  # what it takes to start it is told of already
+        try:
+            made = plain(*args, **named)
+        finally:
+            CURRENT.reset(token)
+        return _apart(made, name)
+
+    return wrapped
+
+
+def _apart(made: Any, name: str) -> Any:
+    """Take the copy that a fork made out of the run."""
+    if name in {"os.fork", "os.forkpty"} and (made[0] if isinstance(made, tuple) else made) == 0:
+        CURRENT.set(OUTSIDE)
+    return made
