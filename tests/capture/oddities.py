@@ -142,7 +142,7 @@ def _answer(connection: socket.socket, file: BinaryIO, over: threading.Event) ->
     if path == "check":
         parts: list[bytes | str] = [whole(b"came back" if COOKIE in headers.get("cookie", "") else b"did not")]
     elif path == "body":
-        kind = headers.get("content-type", "").partition(";")[0]
+        kind = headers.get("content-type", "").partition(";")[0] + headers.get("transfer-encoding", "")
         parts = [whole(f"{method} {len(body)} {body[-40:]!r} {kind}".encode())]
     else:
         parts = ANSWERS[path]

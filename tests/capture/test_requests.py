@@ -160,6 +160,8 @@ def test_every_kind_of_body_is_sent_as_without_capture(tmp_path: Path) -> None:
                 post(data=opened), post(data=io.StringIO("t\xe9xt")), post(data=iter([b"a", b"", b"bc"])),
                 post(data=fails()), post(files={"f": ("name", part)})[:10], post(),
                 outcome(lambda: requests.post(f"{url}/again", data=io.BytesIO(b"twice"), timeout=1).text),
+                urllib3.PoolManager().request("POST", f"{url}/body", body=iter([b"un", b"told"])).data,
+                urllib3.PoolManager().request("POST", f"{url}/body", body=memoryview(b"view")).data,
             ]  # fmt: skip
 
     same(tmp_path, program)

@@ -141,6 +141,21 @@ def test_what_is_out_of_turn_is_refused_as_ever(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_request_sent_ahead_is_answered_in_its_turn(tmp_path: Path) -> None:
+    def program(url: str) -> Any:
+        connection = HTTPConnection(place(url), timeout=1)
+        connection.request("GET", "/chunks")
+        before = connection.getresponse()
+        connection.request("GET", "/body")
+        said = before.read(), outcome(lambda: connection.getresponse().read())
+        connection.close()
+        return said
+
+    _, recorded, replayed = thrice(tmp_path, program)  # bare, the answer may go down in what was read ahead
+    assert recorded == replayed
+    assert recorded[1].startswith(b"GET 0")
+
+
 @pytest.fixture
 def closed() -> Iterator[str]:
     """An address where nobody listens."""
