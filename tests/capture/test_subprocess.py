@@ -286,7 +286,7 @@ def asks(*lines: str, words: list[str] = ECHO) -> Program:
     return program
 
 
-@pytest.mark.parametrize("changed", [asks("one\n", "three\n"), asks("one\n", "two"), asks("one\n", words=["cat"])])
+@pytest.mark.parametrize("changed", [asks("one\n", "six\n"), asks("one\n", "two"), asks("one\n", words=["cat"])])
 def test_another_input_or_command_is_a_divergence_at_the_process(trail: Any, changed: Program) -> None:
     recorded(trail, asks("one\n", "two\n"))
     with pytest.raises(DivergenceError, match=r"step \d+.*run (python|cat)"):
