@@ -376,6 +376,7 @@ def _nothing() -> None:
     """What a process of its own does."""
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")  # of Python's own, since 3.12
 def test_processes_that_are_not_recorded_are_told_of_once(trail: Any) -> None:
     def program() -> list[Any]:
         said: list[Any] = []
