@@ -216,6 +216,32 @@ def test_that_holds_whenever_it_is_tried(program: Program, tmp_path: Path) -> No
                     assert program(chat.url) == recorded
 
 
+def test_nothing_is_heard_before_what_it_answers_was_said(tmp_path: Path) -> None:
+    def program(url: str) -> list[str]:
+        order: list[str] = []
+        with connect(url) as socket:
+
+            def listen() -> None:
+                for at in range(2):
+                    socket.recv()
+                    order.append(f"heard {at}")
+
+            thread = threading.Thread(target=listen)
+            thread.start()
+            for at in range(2):
+                threading.Event().wait(0.02)  # the other thread gets the time to be wrong
+                order.append(f"said {at}")
+                socket.send(f"message {at}")
+            thread.join()
+        return order
+
+    with everstep.open(tmp_path / "trail.db") as trail:
+        with Chat() as chat, everstep.capture(trail, "x"):
+            recorded = program(chat.url)
+        with everstep.capture(trail, "x", mode="verify"):
+            assert program(chat.url) == recorded == ["said 0", "heard 0", "said 1", "heard 1"]
+
+
 def test_a_conversation_is_one_step_that_shows_both_sides(tmp_path: Path) -> None:
     with everstep.open(tmp_path / "trail.db") as trail:
         with Chat() as chat, everstep.capture(trail, "x"):

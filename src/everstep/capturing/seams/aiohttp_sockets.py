@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from everstep.capturing import duplex
+from everstep.capturing import duplex, duplex_awaited
 from everstep.capturing.calls import Call
 from everstep.capturing.http import Head
 from everstep.capturing.layout import checked
@@ -21,7 +21,7 @@ from everstep.capturing.seams.likeness import Stage
 from everstep.capturing.session import boundary
 from everstep.run.lanes import Lane
 
-Talk = duplex.AwaitedTalk[Any]
+Talk = duplex_awaited.AwaitedTalk[Any]
 
 
 def patch(aio: ModuleType, revived: Callable[..., Any]) -> None:
@@ -45,7 +45,7 @@ def patch(aio: ModuleType, revived: Callable[..., Any]) -> None:
         stage = Stage()
         asked = self._request_class("GET", self._build_url(url).extend_query(options.get("params") or {}), session=self)
         with stage.asked():
-            talk = await duplex.open_awaited(lane, _call(aio, lane, asked, options), live)
+            talk = await duplex_awaited.open(lane, _call(aio, lane, asked, options), live)
         socket = talk.connection or await _revived(aio, self, asked, talk, options, revived)
         _take_over(aio, socket, talk)
         return socket

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
-from everstep.capturing import duplex
+from everstep.capturing import duplex, duplex_awaited
 from everstep.capturing.calls import Call
 from everstep.capturing.layout import checked
 from everstep.capturing.seams import websockets_revived, websockets_talking
@@ -79,7 +79,7 @@ def _patch_awaited(module: ModuleType) -> None:
 
         stage = Stage()
         with stage.asked():
-            talk = await duplex.open_awaited(lane, _call(lane, self.uri), live)
+            talk = await duplex_awaited.open(lane, _call(lane, self.uri), live)
         connection = talk.connection or websockets_revived.awaited(self, talk.opened)
         return websockets_talking.take_over(connection, talk, websockets_talking.AwaitedTalking)
 
