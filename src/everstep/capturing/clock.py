@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, SupportsIndex
 from weakref import WeakKeyDictionary
@@ -78,14 +78,16 @@ class Clock:
 
 def hand_of(lane: Lane | None) -> Hand | None:
     """The hand that a lane looks at, None where that is the clock of the world."""
-    found = lane
+    found, hand = lane, None
     while found is not None:
-        with suppress(AttributeError):
-            hand: Hand | None = found.hand
-            lane.hand = hand  # type: ignore[union-attr] # there was one to begin with
-            return hand
-        found = found.up
-    return None
+        try:
+            hand = found.hand
+            break
+        except AttributeError:
+            found = found.up
+    if lane is not None and found is not lane:
+        lane.hand = hand  # it need not be looked for again
+    return hand
 
 
 def looked_at() -> tuple[Lane, Hand] | None:
