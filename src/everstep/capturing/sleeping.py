@@ -211,7 +211,7 @@ class Live:
             return
         pen = self._run.pen
         if pen is not None:
-            mark = self._run.captured.gate.mark() or mark  # it goes on before answers that wait, though they have rows
+            mark = self._run.captured.gate.mark(mark)  # it goes on before answers that wait, though they have rows
             with pen.lock:
                 pen.beside.setdefault(FIRED, []).append([mark, *self._id])
         self._due()

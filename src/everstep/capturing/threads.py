@@ -44,8 +44,9 @@ _PAUSE = 5e-5  # seconds between two looks, at first
 _LONGEST_PAUSE = 2e-3
 _AWHILE = 0.25  # seconds of processor time that may pass until the next answer is let out all the same
 _AT_MOST = 2.0  # the same, by the clock on the wall
-_PATIENCE = 5.0  # seconds of stillness until an answer that nobody asks for is passed over
-_LAST_PATIENCE = 60.0  # the same for a program that is never still
+_PATIENCE = 5.0  # seconds until an answer that nobody asks for is passed over, in a program that hardly works
+_IDLE = 0.3  # the share of a processor that such a program uses at most: some look around all the time
+_LAST_PATIENCE = 60.0  # the same for one that is at work
 _BETWEEN = 1e-9  # from one place between two answers to the next: parts of answers have 1e-6 between them
 _LINGER = 1.0  # seconds that the usher stays when nobody waits
 _sleep, _now = time.sleep, time.monotonic  # the real ones, whatever a replay makes of time
@@ -122,7 +123,7 @@ class Gate:
         self.held: Callable[[], Iterable[float]] = tuple  # places of timers, and of jobs that ended, that wait as well
         self._overdue = 0.0  # whatever waits before this place is not waited for
         self._passed = self._marked = 0.0  # the place of what was let out last, and the newest after it
-        self._moved = self._last = 0.0  # when the program was seen at work, and when the last one was let out
+        self._last = 0.0, 0.0  # when the last one was let out, and the processor time then
 
     def queue(self, turn: float, loop: asyncio.AbstractEventLoop | None = None) -> Ticket | None:
         """Take a place for an answer whose row was just drafted, under the run's lock. None if it need not wait."""
@@ -194,12 +195,15 @@ class Gate:
         with self._changed:
             return not self._tickets or (mark is not None and mark < self._tickets[0].turn)
 
-    def mark(self) -> float | None:
-        """A place in the order for what happens now: before the answers that wait. None if none does."""
+    def mark(self, newest: float) -> float:
+        """A place in the order for what happens now: after what was let out, and before the answers that wait.
+
+        `newest` is one after all rows, for the case that none waits.
+        """
         with self._changed:
-            if not self._tickets:
-                return None
             self._marked = max(self._marked, self._passed) + _BETWEEN
+            if not self._tickets:
+                self._marked = max(self._marked, newest)
             return self._marked
 
     def _is_over(self) -> bool:
@@ -209,7 +213,6 @@ class Gate:
         with self._changed:
             ticket.ready = True
             if self._usher is None or not self._usher.is_alive():  # after a fork it is not
-                self._moved = self._last = _now()
                 self._usher = threading.Thread(target=self._serve, name="everstep-usher", daemon=True)
                 self._usher.start()
             self._changed.notify()
@@ -218,26 +221,27 @@ class Gate:
 
     def _serve(self) -> None:
         seen = watch()
+        self._last = _now(), seen.used()
         try:
-            while self._is_needed():
+            while self._is_needed(seen):
                 self._settle(seen)
-                self._attend()
+                self._attend(seen)
         finally:
             if self._usher is threading.current_thread():  # it failed: without an usher nobody may wait
                 self.open()
                 self._let_all_out()
 
-    def _is_needed(self) -> bool:
+    def _is_needed(self, watch: Watch) -> bool:
         """Wait for somebody to come. False if nobody did for long."""
         with self._changed:
             if not self._tickets:
                 self._changed.wait_for(lambda: self._tickets, _LINGER)
-                self._moved = self._last = _now()
+                self._last = _now(), watch.used()
             if not self._tickets:
                 self._usher = None
             return bool(self._tickets)
 
-    def _attend(self) -> None:
+    def _attend(self, watch: Watch) -> None:
         """Let the next one out, or wait a little for it to come."""
         with self._changed:
             if self._is_over():
@@ -247,9 +251,10 @@ class Gate:
                 self._tickets.remove(ticket)
                 self._passed = ticket.turn
                 ticket.let_out()
-                self._moved = self._last = _now()
-            elif _now() - self._moved > _PATIENCE or _now() - self._last > _LAST_PATIENCE:
+                self._last = _now(), watch.used()
+            elif self._is_overdue(_now() - self._last[0], watch.used() - self._last[1]):
                 self._pass_over()
+                self._last = _now(), watch.used()
             else:
                 self._changed.wait(_LONGEST_PAUSE)
 
@@ -257,7 +262,6 @@ class Gate:
         """Wait until the program is still, or has been at work for long."""
         began, used, pause = _now(), watch.used(), _PAUSE
         while not self._is_over() and not watch.is_still():
-            self._moved = _now()
             if watch.used() - used > _AWHILE or _now() - began > _AT_MOST:
                 return
             _sleep(pause)
@@ -283,6 +287,10 @@ class Gate:
         if order and first.turn == order[0]:
             order.popleft()
         return first
+
+    @staticmethod
+    def _is_overdue(waited: float, used: float) -> bool:
+        return waited > _LAST_PATIENCE or (waited > _PATIENCE and used < waited * _IDLE)
 
     def _pass_over(self) -> None:
         """Wait no longer for what nobody asks for."""

@@ -54,6 +54,7 @@ class Turnstile:
         if loop is not self.loop:  # another loop of the same run, in a thread: order is promised per lane only
             if seq is not None:
                 self._early.add(seq)
+                self._wake()
             return
         turn: asyncio.Future[None] = loop.create_future()
         if seq is None:
@@ -107,10 +108,16 @@ class Turnstile:
             place.cancel()
             self._wake()
 
-    def _wake(self) -> None:
-        if self.loop is not None and not self._turning and (self._recorded or self._live):
-            self._turning = True
-            self.loop.call_soon(self._turn, self.loop, TURNS)
+    def _wake(self, turns: int = TURNS) -> None:
+        """Look who is next, from whichever thread: another loop may let by what this one waits for."""
+        loop = self.loop
+        if loop is None or self._turning or not (self._recorded or self._live) or loop.is_closed():
+            return
+        self._turning = True
+        if asyncio._get_running_loop() is loop:  # noqa: SLF001 - the public one raises where there is none
+            loop.call_soon(self._turn, loop, turns)
+        else:
+            loop.call_soon_threadsafe(self._turn, loop, turns)
 
     def mark(self, seq: int) -> float:
         """A place in the order after this row and before the next one, for what has no row of its own."""
@@ -211,8 +218,8 @@ class Turnstile:
         return None
 
     def _pass_over(self, loop: asyncio.AbstractEventLoop, held_up: float | None) -> None:
-        if self._turning or not self._order or self._order[0] != held_up or not (self._recorded or self._live):
+        if loop is not self.loop:
             return
-        self._order.popleft()
-        self._turning = True
-        loop.call_soon(self._turn, loop, 0)
+        if self._order and self._order[0] == held_up and not self._turning and (self._recorded or self._live):
+            self._order.popleft()
+        self._wake(0)  # also if it went by in the meantime, seen from another loop
