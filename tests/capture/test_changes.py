@@ -47,8 +47,7 @@ def main():
         second = ask(client, "Pack the bag", model="large")
     return f"{len(first) > 3} {len(second) > 3} done"
 """
-# The rows of the record: two for each call, of which the second has the answer.
-PLAN, FLAKY, WEATHER, FIRST, MAPS, PACK, END = 1, 3, 5, 7, 9, 11, 13
+PLAN, FLAKY, WEATHER, FIRST, MAPS, PACK, END = range(1, 8)  # the rows of the record
 
 CHANGED = {
     "prompt": ("Plan a trip to Oslo", "Plan a journey to Oslo", PLAN, "changed argument"),

@@ -82,7 +82,7 @@ def test_a_program_is_recorded_and_replayed_without_a_network(shell: Shell) -> N
         assert (run.status, run.workflow, run.tags) == (Status.COMPLETED, "agent.py", {"who": "me"})
         assert trail.state("trip")["stdout"] == recorded.stdout
         assert trail.state("trip")["exit"] == 0
-        [step] = [each for each in trail.steps("trip") if each.seq == 2]
+        [step] = [each for each in trail.steps("trip") if each.seq == 1]
         assert step.usage is not None
         assert (step.node_type, step.name, step.usage["provider"]) == ("model", "openai chat", "openai")
         assert step.usage["input_tokens"] > 0
@@ -149,7 +149,7 @@ def test_a_program_that_failed_is_taken_up_where_it_failed(shell: Shell) -> None
 
 def test_a_fork_goes_on_live_from_its_step(shell: Shell) -> None:
     recorded = shell.everstep("record", "--id", "trip")
-    forked = shell.everstep("fork", "trip", "--at", "4", "--id", "other")
+    forked = shell.everstep("fork", "trip", "--at", "2", "--id", "other")
     assert forked.returncode == 0, forked.stderr
     before, after = recorded.stdout.splitlines(), forked.stdout.splitlines()
     assert before[:3] == after[:3]
@@ -162,7 +162,7 @@ def test_a_fork_goes_on_live_from_its_step(shell: Shell) -> None:
 def test_what_if_a_call_had_been_answered_otherwise(shell: Shell) -> None:
     shell.everstep("record", "--id", "trip")
     answer = json.dumps({"choices": [{"message": {"content": "something else"}}]})
-    forked = shell.everstep("fork", "trip", "--outcome", f"4={answer}", "--id", "other")
+    forked = shell.everstep("fork", "trip", "--outcome", f"2={answer}", "--id", "other")
     assert forked.stdout.splitlines()[2] == "1 something else", forked.stderr
 
 

@@ -52,6 +52,7 @@ class Exchange:
         if self.run.trail is not None:
             inputs = Inputs(self.run.trail.gate, call.name, call.request)
             inputs.fixed = True  # a seam made it for this call
+        self._begin_others(lane)
         try:
             self.ask = self.run.ask(lane, call.name, inputs)
         except (DivergenceError, RunStoppedError, Suspended) as error:
@@ -59,6 +60,16 @@ class Exchange:
         self.session.senses.asked(self.ask)
         if self.ask.recorded is not None and self.run.flow is not None:  # a replay does not go into it
             self.run.turnstile.skip(self.ask.recorded)
+
+    def _begin_others(self, lane: Lane) -> None:
+        """Draft the beginnings of answers that are still being read in a lane: its steps are in the order of their rows.
+
+        Most answers are read before the next call is made. Then one row tells all of it.
+        """
+        for other in tuple(self.session.open_calls):
+            if other.ask.lane is lane and other.inner.scope.start:
+                with self.run.lock:
+                    self.run.begun(other.inner.scope)
 
     # On record.
 
@@ -154,9 +165,6 @@ class Exchange:
             return None
         if self.call.external:
             return flow.announce(run, self.ask, self.call, inner, self.loop)  # type: ignore[arg-type] # a step, as far as that goes
-        with run.lock:
-            run.begun(inner.scope)
-            run.pen.send(self.loop, unawaited=True)
         return None
 
     def answered(self, head: Any) -> None:
