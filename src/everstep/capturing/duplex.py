@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from everstep.capturing import exchange as driver
+from everstep.capturing import calling as driver
 from everstep.capturing import threads
 from everstep.capturing.calls import Call
 from everstep.capturing.exchange import Exchange, Halted, inside

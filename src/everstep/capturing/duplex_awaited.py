@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from everstep.capturing import exchange as driver
+from everstep.capturing import calling as driver
 from everstep.capturing import threads
 from everstep.capturing.calls import Call
 from everstep.capturing.duplex import CLOSE, CLOSED, PATIENCE, TOO_FEW, Connection, Opening, Sides

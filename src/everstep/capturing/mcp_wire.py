@@ -12,7 +12,7 @@ from pathlib import PurePath
 from types import ModuleType
 from typing import Any, Self
 
-from everstep.capturing import exchange, process
+from everstep.capturing import calling, process
 from everstep.capturing.calls import Call
 from everstep.capturing.exchange import Halted
 from everstep.capturing.seams.signals import outside
@@ -161,7 +161,7 @@ class Connection:
             await self._start()
             return said, _Nothing()
 
-        _, chunks = await exchange.call_awaited(lane, call, live)
+        _, chunks = await calling.call_awaited(lane, call, live)
         async for _ in chunks:
             pass
 
@@ -285,7 +285,7 @@ class Connection:
             await self._real.send(item)
             return said, made
 
-        said, chunks = await exchange.call_awaited(lane, call, live)
+        said, chunks = await calling.call_awaited(lane, call, live)
         if not opened:
             if data["method"] == "initialize":
                 self._handshake.insert(0, item)

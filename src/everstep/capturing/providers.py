@@ -44,7 +44,7 @@ def used(asked: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:
                 found["finish_reason"] = _reason(part) or found.get("finish_reason")
                 counts.update(part.get("usage") or {})
     found["input_tokens"], found["output_tokens"] = _first(counts, _INPUT), _first(counts, _OUTPUT)
-    details = next((counts[each] for each in _DETAILS if isinstance(counts.get(each), Mapping)), {})
+    details: Mapping[str, Any] = next((counts[each] for each in _DETAILS if isinstance(counts.get(each), Mapping)), {})
     found["cached_tokens"] = counts.get("cache_read_input_tokens", details.get("cached_tokens"))
     if stored.get("offsets"):
         found["first_chunk_ms"] = stored["offsets"][0]

@@ -84,7 +84,8 @@ class Session:
 
     def priced(self, used: dict[str, Any]) -> dict[str, Any]:
         """What a call to a model used, with what that cost, if the model has a price."""
-        reply = Reply(model=used.get("model"), **{name: used.get(name) for name in _COUNTS})
+        counts: dict[str, Any] = {name: used.get(name) for name in _COUNTS}
+        reply = Reply(model=used.get("model"), **counts)
         cost = self._prices.cost(reply, str(used.get("model")))
         return used if cost is None else {**used, "cost": cost}
 

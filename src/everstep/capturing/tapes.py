@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from everstep.capturing.calling import RecordedChunks
 from everstep.capturing.calls import Call
-from everstep.capturing.exchange import Halted, RecordedChunks
+from everstep.capturing.exchange import Halted
 from everstep.capturing.pipes import Pump, Puppet
 from everstep.capturing.process import Script, Transcript, cleaning
 from everstep.errors import DivergenceError

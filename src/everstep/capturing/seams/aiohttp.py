@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from everstep.capturing import exchange
+from everstep.capturing import calling
+from everstep.capturing.calling import AwaitedChunks, AwaitedRecordedChunks
 from everstep.capturing.calls import Call
-from everstep.capturing.exchange import AwaitedChunks, AwaitedRecordedChunks
 from everstep.capturing.http import FORM, Head, request
 from everstep.capturing.layout import checked
 from everstep.capturing.seams import aiohttp_bodies, aiohttp_errors, aiohttp_sockets
@@ -75,7 +75,7 @@ class _Seam:
         answers: list[Any] = []
         stage = Stage()
         with stage.asked(), _out_of_time(asked):
-            head, chunks = await exchange.call_awaited(lane, self._call(lane, asked, body), live)
+            head, chunks = await calling.call_awaited(lane, self._call(lane, asked, body), live)
         response = answers[0] if answers else await revived(self.aio, asked, head)
         await self._give(response, head, chunks)
         return response

@@ -7,8 +7,9 @@ from typing import Any
 
 import aiohttp
 
-from everstep.capturing import exchange
-from everstep.capturing.exchange import AwaitedRecordedChunks, Exchange
+from everstep.capturing import calling
+from everstep.capturing.calling import AwaitedRecordedChunks
+from everstep.capturing.exchange import Exchange, Halted, inside
 from everstep.capturing.seams.likeness import recordable
 from everstep.codec import record
 from everstep.errors import DivergenceError
@@ -114,10 +115,10 @@ class LiveContent(Content):
             return None
         try:
             if self._piece is None:
-                with exchange.inside(call):
+                with inside(call):
                     self._piece = await anext(self._source, b"")
             if not self._piece:
-                await exchange.settle_awaited(call, call.end())
+                await calling.settle_awaited(call, call.end())
                 return None
             await call.take_turn()
         except asyncio.CancelledError:
@@ -126,7 +127,7 @@ class LiveContent(Content):
         except BaseException as error:  # an exit is noted too
             kept = recordable(error) if isinstance(error, Exception) else error
             if not call.over:  # else it was let go of while somebody waited
-                await exchange.settle_awaited(call, call.end(kept), kept)
+                await calling.settle_awaited(call, call.end(kept), kept)
             raise
         piece, self._piece = self._piece, None
         call.keep(piece)
@@ -198,6 +199,6 @@ def _one_too_many(call: Any) -> BaseException:
             recorded=f"{name}, closed after its last piece", requested=f"another piece of {name}",
         )
     )  # fmt: skip
-    halted = exchange.Halted(3)
+    halted = Halted(3)
     halted.__cause__ = error
     return halted

@@ -10,7 +10,7 @@ import subprocess
 from types import ModuleType
 from typing import Any
 
-from everstep.capturing import exchange, process
+from everstep.capturing import calling, process
 from everstep.capturing.awaited_process import Heard, Link, Tap
 from everstep.capturing.layout import checked
 from everstep.capturing.process import Transcript
@@ -63,7 +63,7 @@ async def _started(
         transcript = Transcript(transport.get_pid(), merged={"in"})
         return transcript, Heard(tap, transcript)
 
-    transcript, chunks = await exchange.call_awaited(lane, asked, live)
+    transcript, chunks = await calling.call_awaited(lane, asked, live)
     link = Link(lane, asked, transcript, chunks, taps[0] if taps else None)
     transport = Transport(link, [_PIPES.index(name) for name in pipes])
     protocol = protocol_factory()

@@ -15,7 +15,7 @@ from http.client import HTTPConnection
 from types import ModuleType
 from typing import Any
 
-from everstep.capturing import exchange
+from everstep.capturing import calling
 from everstep.capturing.calls import Call
 from everstep.capturing.http import Head, request
 from everstep.capturing.layout import checked
@@ -135,7 +135,7 @@ class _Seam:
             finally:
                 going.sending = False
 
-        head, chunks = exchange.call(going.lane, _call(connection, going), live)
+        head, chunks = calling.call(going.lane, _call(connection, going), live)
         going.answer = head, chunks
         setattr(connection, _STATE, _SENT)  # until the program asks for the answer
         setattr(connection, _RESPONSE, None)
@@ -295,7 +295,7 @@ def _wrap_connect(cls: type) -> None:
             return None, iter(())
 
         asked = {"host": self.host, "port": self.port}
-        _, chunks = exchange.call(lane, Call(f"connect {self.host}", asked, _Nothing(), revived), live)
+        _, chunks = calling.call(lane, Call(f"connect {self.host}", asked, _Nothing(), revived), live)
         next(chunks, None)
         if self.sock is None:
             self.sock = Wire()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from types import ModuleType
 from typing import Any
 
-from everstep.capturing import exchange
+from everstep.capturing import calling
 from everstep.capturing.calls import Call
 from everstep.capturing.http import Head, request
 from everstep.capturing.layout import checked
@@ -35,7 +35,7 @@ def patch(hx: ModuleType) -> None:
             return _head(response), _Source(response.stream)
 
         answers: list[Any] = []
-        head, chunks = exchange.call(lane, _call(hx, lane, request), live)
+        head, chunks = calling.call(lane, _call(hx, lane, request), live)
         return _response(hx, head, body(chunks), answers)
 
     async def handle_async_request(self: Any, request: Any) -> Any:
@@ -50,7 +50,7 @@ def patch(hx: ModuleType) -> None:
             return _head(response), _AwaitedSource(response.stream)
 
         answers: list[Any] = []
-        head, chunks = await exchange.call_awaited(lane, _call(hx, lane, request), live)
+        head, chunks = await calling.call_awaited(lane, _call(hx, lane, request), live)
         return _response(hx, head, awaited_body(chunks), answers)
 
     hx.HTTPTransport.handle_request = handle_request

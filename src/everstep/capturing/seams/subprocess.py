@@ -17,7 +17,7 @@ import subprocess
 from types import ModuleType
 from typing import Any
 
-from everstep.capturing import exchange
+from everstep.capturing import calling
 from everstep.capturing.calls import Call
 from everstep.capturing.layout import checked
 from everstep.capturing.pipes import Flow, Pump
@@ -64,7 +64,7 @@ def _running(plain: Any) -> Any:
             return transcript, Nothing()
 
         asked = request(command, None, (), lane.run.captured.unknown, shell=True)  # noqa: S604 - only told
-        transcript, chunks = exchange.call(lane, asked, live)
+        transcript, chunks = calling.call(lane, asked, live)
         next(chunks, None)
         return int(transcript.exit or 0)
 
@@ -160,7 +160,7 @@ def _start(popen: Any, lane: Any, execute: Any, given: dict[str, Any]) -> None:
         _execute(popen, execute, given, flows)
         return Transcript(popen.pid), Nothing()
 
-    transcript, chunks = exchange.call(lane, asked, live)
+    transcript, chunks = calling.call(lane, asked, live)
     tape = Tape(lane.run, transcript, chunks)
     setattr(popen, _TAPE, tape)
     if tape.served:

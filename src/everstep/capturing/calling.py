@@ -1,0 +1,238 @@
+"""Calls to the outside, answered from the record, or made and recorded: by waiting, or by awaiting.
+
+Awaited answers leave in the order of the record part by part: code may go on at the head, at a chunk, or at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+from everstep.capturing import threads
+from everstep.capturing.calls import Call
+from everstep.capturing.exchange import Exchange, inside, wait
+from everstep.run.lanes import Lane
+
+_END: Any = object()
+
+
+# Waiting.
+
+
+class Chunks(Iterator[Any]):
+    """The chunks of an answer that is read by waiting."""
+
+    def __init__(self, exchange: Exchange, source: Any) -> None:
+        self.exchange, self._source = exchange, source
+
+    @threads.away
+    def __next__(self) -> Any:
+        exchange = self.exchange
+        if exchange.over:
+            raise StopIteration
+        try:
+            with inside(exchange):
+                chunk = next(self._source, _END)
+        except BaseException as error:  # an exit is noted too
+            settle(exchange, exchange.end(error), error)
+            raise
+        if chunk is _END:
+            settle(exchange, exchange.end())
+            raise StopIteration
+        threads.part_came(exchange)
+        exchange.keep(chunk)
+        return chunk
+
+    @threads.away
+    def close(self) -> None:
+        """Read no further. Said also of an answer that was read to its end."""
+        exchange = self.exchange
+        try:
+            with inside(exchange):
+                self._source.close()
+        finally:
+            if not exchange.over:
+                settle(exchange, exchange.end(early=True))
+
+
+class RecordedChunks(Iterator[Any]):
+    """The chunks of an answer that is on record."""
+
+    def __init__(self, exchange: Exchange, chunks: list[Any]) -> None:
+        self.exchange, self.rest = exchange, iter(chunks)
+        self._part = 0
+
+    @threads.away
+    def __next__(self) -> Any:
+        chunk = next(self.rest, _END)
+        if chunk is not _END:
+            self._part += 1
+            threads.part_due(self.exchange, self._part)
+            return chunk
+        if not self.exchange.over:
+            self.exchange.served()
+        raise StopIteration
+
+    @threads.away
+    def close(self) -> None:
+        """Read no further."""
+        self.exchange.left()
+
+
+@threads.away
+def call(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Any]]) -> tuple[Any, Chunks | RecordedChunks]:
+    """Head and chunks of the answer. `live` makes the call and gives both. Raises what it raises, or raised."""
+    exchange = Exchange(lane, asked, None)
+    if exchange.outcome is not None:
+        head, chunks = exchange.recorded()
+        if head is None:
+            exchange.served()
+        threads.part_due(exchange, 0)
+        return head, RecordedChunks(exchange, chunks)
+    exchange.unknown()
+    wait(exchange.begin())
+    exchange.session.open_calls.add(exchange)
+    try:
+        with inside(exchange):
+            head, source = live()
+    except BaseException as error:  # an exit is noted too
+        settle(exchange, exchange.end(error), error)
+        raise
+    exchange.answered(head)
+    threads.part_came(exchange)
+    return head, Chunks(exchange, source)
+
+
+def settle(exchange: Exchange, waiter: Any, error: BaseException | None = None) -> None:
+    """Wait until an outcome is durable, and tell of it."""
+    gate = exchange.session.gate
+    with gate.kept(exchange.ticket):
+        if waiter is not None:
+            wait(waiter)
+            exchange.told(error)
+        gate.pass_(exchange.ticket)
+    exchange.session.passed(exchange.ask)
+
+
+# Awaiting.
+
+
+class AwaitedChunks(AsyncIterator[Any]):
+    """The chunks of an answer that is awaited."""
+
+    def __init__(self, exchange: Exchange, source: Any) -> None:
+        self.exchange, self._source = exchange, source
+
+    async def __anext__(self) -> Any:
+        exchange = self.exchange
+        if exchange.over:
+            raise StopAsyncIteration
+        try:
+            with inside(exchange):
+                chunk = await anext(self._source, _END)
+        except BaseException as error:  # a cancellation, and an exit, are noted too
+            await settle_awaited(exchange, exchange.end(error), error)
+            raise
+        if chunk is _END:
+            await settle_awaited(exchange, exchange.end())
+            raise StopAsyncIteration
+        try:
+            await exchange.take_turn()
+        except BaseException as error:
+            await settle_awaited(exchange, exchange.end(error), error)
+            raise
+        exchange.keep(chunk)
+        return chunk
+
+    async def aclose(self) -> None:
+        """Read no further. Said also of an answer that was read to its end."""
+        exchange = self.exchange
+        try:
+            with inside(exchange):
+                await self._source.aclose()
+        finally:
+            if not exchange.over:
+                await settle_awaited(exchange, exchange.end(early=True))
+
+
+class AwaitedRecordedChunks(AsyncIterator[Any]):
+    """The chunks of an awaited answer that is on record."""
+
+    def __init__(self, exchange: Exchange, chunks: list[Any]) -> None:
+        self.exchange, self.rest = exchange, iter(chunks)
+        self._part = 0
+
+    async def __anext__(self) -> Any:
+        exchange = self.exchange
+        chunk = next(self.rest, _END)
+        if chunk is not _END:
+            self._part += 1
+            await exchange.turn(self._part)
+            return chunk
+        if exchange.cancelled is not None:
+            await exchange.until_cancelled()
+        if not exchange.over:
+            await threads.outcome_awaited(exchange)
+            exchange.served()
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Read no further."""
+        exchange = self.exchange
+        if exchange.outcome is not None and not exchange.over:
+            await threads.outcome_awaited(exchange)
+        exchange.left()
+
+
+async def call_awaited(
+    lane: Lane, asked: Call, live: Callable[[], Awaitable[tuple[Any, Any]]]
+) -> tuple[Any, AwaitedChunks | AwaitedRecordedChunks]:
+    """`call`, for what is awaited."""
+    loop, turnstile = asyncio.get_running_loop(), lane.run.turnstile
+    turnstile.adopt(loop)
+    exchange = Exchange(lane, asked, loop)
+    if exchange.cancelled is not None or exchange.outcome is not None:
+        head, chunks = exchange.recorded()
+        if head is None and exchange.cancelled is not None:
+            await exchange.until_cancelled()
+        if head is None:
+            await threads.outcome_awaited(exchange)
+            exchange.served()
+        await exchange.turn(0)
+        return head, AwaitedRecordedChunks(exchange, chunks)
+    exchange.unknown()
+    waiter = exchange.begin()
+    if waiter is not None:
+        await waiter
+    exchange.session.open_calls.add(exchange)
+    source = None
+    try:
+        with inside(exchange):
+            head, source = await live()
+        exchange.answered(head)
+        await exchange.take_turn()
+    except BaseException as error:  # a cancellation, and an exit, are noted too
+        await settle_awaited(exchange, exchange.end(error), error)
+        if source is not None:
+            await source.aclose()
+        raise
+    return head, AwaitedChunks(exchange, source)
+
+
+async def settle_awaited(exchange: Exchange, waiter: Any, error: BaseException | None = None) -> None:
+    """`settle`, for what is awaited."""
+    if isinstance(error, asyncio.CancelledError):
+        exchange.session.passed(exchange.ask)
+        return
+    gate = exchange.session.gate
+    with gate.kept(exchange.ticket):
+        try:
+            if waiter is not None:
+                await asyncio.shield(waiter)
+                exchange.told(error)
+            await exchange.run.turnstile.deliver(None, exchange.place)
+        finally:
+            exchange.run.turnstile.give_up(exchange.place)
+        await gate.pass_awaited(exchange.ticket)
+    exchange.session.passed(exchange.ask)
