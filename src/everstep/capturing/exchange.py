@@ -59,7 +59,7 @@ class Exchange:
             self.run.turnstile.skip(self.ask.recorded)
 
     def _begin_others(self, lane: Lane) -> None:
-        """Draft the beginnings of answers that are still being read in a lane: its rows stand in the order of its steps.
+        """Draft the beginnings of answers that are still read in a lane: its rows stand in the order of its steps.
 
         Most answers are read before the next call is made. Then one row tells all of it.
         """

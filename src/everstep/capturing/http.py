@@ -129,7 +129,8 @@ class _Form:
                 stored["open"] = True  # its coding has not come to its end
         if said is not None and (head.get("content-type") or "").startswith("text/event-stream"):
             whole, sizes = _joined(whole, sizes, clean)
-        body, cleaned = _cleaned(whole, clean)
+        # In one piece it is cleaned when it is written; in several, now, to know their sizes.
+        body, cleaned = _cleaned(whole, clean if len(sizes) > 1 else str)
         stored["body"] = body
         if len(sizes) > 1:
             stored["sizes"] = sizes if cleaned is None else _moved(whole, cleaned, sizes)
