@@ -7,12 +7,16 @@ EverstepError
 │   ├── NotATrailError            the file is something else
 │   ├── NewerSchemaError          the file was written by a later Everstep
 │   ├── NetworkFileSystemError    file locks cannot be trusted there
-│   └── OldSqliteError            the SQLite library has a known corruption bug
+│   ├── OldSqliteError            the SQLite library has a known corruption bug
+│   ├── MissingExtraError         a package that this kind of store needs is not installed
+│   ├── ServerUnreachableError    no server answers there
+│   └── LoginRefusedError         the server does not let this role in
 ├── StoreError                  the store could not do what was asked; nothing was half done
 │   ├── DiskFullError
 │   ├── LockedError               another program holds the write lock
 │   ├── QueueFullError            more is waiting to be written than the bound allows
 │   ├── ReadOnlyError             the trail was opened for reading
+│   ├── ServerLostError           the server went away and did not come back in time
 │   └── ClosedError
 ├── ValueRefused                a value cannot be kept, or cannot be given back
 │   ├── UnstorableError           no faithful form: names the path to it
@@ -96,7 +100,10 @@ class UnknownSchemeError(OpenError):
 
     def __init__(self, url: str) -> None:
         self.url = url
-        super().__init__(f"{url!r} names no store known here. Use a path, 'sqlite:///path/to/trail.db' or ':memory:'.")
+        super().__init__(
+            f"{url!r} names no store known here. Use a path, 'sqlite:///path/to/trail.db', "
+            "'postgresql://user@host/database' or ':memory:'."
+        )
 
 
 class UnreadableError(OpenError):
@@ -148,6 +155,38 @@ class OldSqliteError(OpenError):
         )
 
 
+class MissingExtraError(OpenError):
+    """A package is not installed that this kind of store needs."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        self.what, self.extra = what, extra
+        super().__init__(
+            f"a trail in {what} needs a package that is not installed. Get it: pip install 'everstep[{extra}]'"
+        )
+
+
+class ServerUnreachableError(OpenError):
+    """No server answers at the place that the URL names."""
+
+    def __init__(self, where: str, reason: str, *, starting: bool = False) -> None:
+        self.where, self.reason, self.starting = where, reason, starting
+        super().__init__(
+            f"cannot reach the server of {where!r}: {reason}. Check host and port, that it runs, and that nothing "
+            "between here and there keeps you out."
+        )
+
+
+class LoginRefusedError(OpenError):
+    """The server does not let this role in."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        self.where, self.reason = where, reason
+        super().__init__(
+            f"the server of {where!r} refused the login: {reason}. Check the user and the password: in the URL, in "
+            "PGPASSWORD, or in ~/.pgpass."
+        )
+
+
 class StoreError(EverstepError):
     """The store could not do what was asked. Nothing was half done."""
 
@@ -191,6 +230,17 @@ class ReadOnlyError(StoreError):
     def __init__(self, where: str) -> None:
         self.where = where
         super().__init__(f"{where!r} was opened with read_only=True. Open it again without it to write.")
+
+
+class ServerLostError(StoreError):
+    """The server went away, and did not come back in time."""
+
+    def __init__(self, where: str, seconds: float, reason: str) -> None:
+        self.where, self.seconds, self.reason = where, seconds, reason
+        super().__init__(
+            f"the server of {where!r} was away for {seconds:g} s ({reason}). All acknowledged steps are kept; what was "
+            "on its way may be there or not. Go on when it is back: what is there is found, and not written twice."
+        )
 
 
 class ClosedError(StoreError):

@@ -49,9 +49,7 @@ def folder() -> Iterator[Path]:
 # Opening.
 
 
-@pytest.mark.parametrize(
-    "url", ["postgres://host/db", "redis://x", "sqlite:trail.db", "sqlite://trail.db", "file:///x"]
-)
+@pytest.mark.parametrize("url", ["mysql://host/db", "redis://x", "sqlite:trail.db", "sqlite://trail.db", "file:///x"])
 def test_a_url_of_no_store_is_refused(url: str) -> None:
     """Promise 13: nothing falls back to memory in silence."""
     with pytest.raises(errors.UnknownSchemeError, match="Use a path"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -10,22 +11,36 @@ from everstep.errors import OpenError, ReadOnlyError, UnknownSchemeError
 from everstep.store.base import Store
 from everstep.store.memory import MemoryStore
 from everstep.store.sqlite import SqliteStore
+from everstep.trail.late import Late
 
 MEMORY = ":memory:"
 _SQLITE = "sqlite:///"
+POSTGRES = ("postgresql://", "postgres://")
+_POSTGRES = Late("everstep.store.postgres")
+_PASSWORD = re.compile(r"(?<=://)[^/?#]*@|(?<=[?&]password=)[^&]*")
 
 
 def open_store(url: str | os.PathLike[str], *, read_only: bool) -> Store:
-    """A path, `sqlite:///path` (four slashes for an absolute one) or `:memory:`."""
+    """A path, `sqlite:///path` (four slashes for an absolute one), `postgresql://...` or `:memory:`."""
     text = os.fspath(url)
     if not isinstance(text, str) or not text.strip():
-        raise OpenError("the trail's URL is empty. Give a path, 'sqlite:///path/to/trail.db' or ':memory:'.")
+        raise OpenError(
+            "the trail's URL is empty. Give a path, 'sqlite:///path/to/trail.db' or 'postgresql://host/name'."
+        )
     if text in {MEMORY, _SQLITE + MEMORY}:
         if read_only:
             raise ReadOnlyError(MEMORY)
         return MemoryStore()
     if text.startswith(_SQLITE):
         return SqliteStore(unquote(text.removeprefix(_SQLITE)), read_only=read_only)
+    if text.startswith(POSTGRES):
+        store: Store = _POSTGRES.PostgresStore(text, read_only=read_only)
+        return store
     if "://" in text or (isinstance(url, str) and text.startswith("sqlite:")):
-        raise UnknownSchemeError(text)
+        raise UnknownSchemeError(without_password(text))
     return SqliteStore(str(Path(text).expanduser()), read_only=read_only)
+
+
+def without_password(url: str) -> str:
+    """A URL as it may be shown: without who logs in, and with what."""
+    return _PASSWORD.sub("", url)

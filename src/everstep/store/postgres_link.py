@@ -1,0 +1,275 @@
+"""Connections to a PostgreSQL server: where it is, how it is asked, and what its errors mean here.
+
+The driver is an extra, loaded when something of it is first used. A password crosses this module and leaves it in no
+message: places are named without it, and what the driver says of a URL that it cannot read is not passed on.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple
+from urllib.parse import quote
+
+from everstep.errors import (
+    DamagedError,
+    DiskFullError,
+    EverstepError,
+    LoginRefusedError,
+    MissingExtraError,
+    OpenError,
+    ServerUnreachableError,
+    StoreError,
+    UnreadableError,
+    UnstorableError,
+)
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+    Link = Connection[tuple[Any, ...]]
+else:
+    Link = Any
+
+_SHOWN = ("host", "hostaddr", "port", "user", "dbname", "service", "options")
+# What a URL may say otherwise: a server that is gone without a word is noticed within a minute.
+_DEFAULTS = {
+    "application_name": "everstep",
+    "connect_timeout": "10",
+    "keepalives_idle": "20",
+    "keepalives_interval": "5",
+    "keepalives_count": "4",
+    "tcp_user_timeout": "40000",
+}
+# What neither the server nor its role, database or URL limits.
+_LIMITS = (
+    "select set_config(name, case name when 'lock_timeout' then '20s' when 'statement_timeout' then '60s' "
+    "else '120s' end, false) from pg_settings where setting = '0' "
+    "and name in ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout')"
+)
+# Acknowledged means durable, whatever the role was given.
+_DURABLE = "select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off'"
+_STARTING = ("starting up", "shutting down", "in recovery mode", "not yet accepting connections")
+_AGAIN = frozenset({"40001", "40P01"})  # serialization failure, deadlock
+_LOST = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})  # ended by an administrator, a crash or a timeout
+
+
+class _Driver:
+    """psycopg, loaded when it is first used."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            import psycopg  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise MissingExtraError("PostgreSQL", "postgres") from error
+        value = getattr(psycopg, name)
+        setattr(self, name, value)
+        return value
+
+
+driver: Any = _Driver()
+
+
+class Address(NamedTuple):
+    """Where a trail is: what the driver is told, and the name for messages."""
+
+    parameters: dict[str, Any]
+    where: str
+
+
+def address(url: str) -> Address:
+    """What a URL says. Raises OpenError, which repeats nothing of it: it may hold a password."""
+    try:
+        parameters: dict[str, Any] = driver.conninfo.conninfo_to_dict(url)
+    except driver.Error:
+        raise OpenError(
+            "the URL of the PostgreSQL server cannot be read. Write it as "
+            "postgresql://user:password@host:port/database; in a password, %40 stands for @, %3A for : and %2F for /."
+        ) from None
+    shown = {name: str(parameters[name]) for name in _SHOWN if parameters.get(name)}
+    host, port = shown.pop("host", ""), shown.pop("port", "")
+    if host.startswith("/"):  # a folder with a socket
+        shown["host"], host = host, ""
+    user = quote(shown.pop("user", ""))
+    place = f"{user}@{host}" if user else host
+    rest = "&".join(f"{name}={quote(value, safe='/')}" for name, value in shown.items() if name != "dbname")
+    where = (
+        f"postgresql://{place}{':' + port if port else ''}/{quote(shown.get('dbname', ''))}{'?' + rest if rest else ''}"
+    )
+    return Address({**_DEFAULTS, **parameters}, where)
+
+
+def connect(place: Address, *, read_only: bool) -> Link:
+    """A connection with the settings every connection has. Raises an OpenError."""
+    try:
+        link: Link = driver.connect(**place.parameters, autocommit=True)
+    except driver.Error as error:
+        raise _refused(place, error) from None  # what the driver was told stands in its frames
+    try:
+        for kind, oid in _ARRAYS.items():
+            link.adapters.register_dumper(kind, _dumper(oid))
+        link.execute(_LIMITS)
+        link.execute("set default_transaction_read_only = on" if read_only else _DURABLE)
+    except BaseException as error:  # an interrupt too: nobody else would close it
+        link.close()
+        if isinstance(error, driver.OperationalError):  # it went away in this moment
+            raise ServerUnreachableError(place.where, " ".join(str(error).split()), starting=True) from None
+        raise
+    return link
+
+
+def _refused(place: Address, error: Exception) -> OpenError:
+    """Why a connection was refused. Servers say it in words alone; what is not understood is passed on."""
+    said = " ".join(str(error).split())
+    name = str(place.parameters.get("dbname") or place.parameters.get("user") or "")
+    if "password" in said or "authentication" in said or "role" in said or "pg_hba.conf" in said:
+        return LoginRefusedError(place.where, said)
+    if "database" in said and "does not exist" in said:
+        return UnreadableError(
+            place.where, f"the server has no database {name!r}", "Check its name in the URL, or make it with createdb."
+        )
+    if "not permit" in said or "permission denied" in said:
+        return LoginRefusedError(place.where, said)
+    starting = any(words in said for words in _STARTING)
+    return ServerUnreachableError(place.where, said, starting=starting)
+
+
+def ask(link: Link, sql: LiteralString, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """All rows that a query gives."""
+    return link.execute(sql, values, binary=True).fetchall()
+
+
+def do(link: Link, sql: LiteralString, values: Sequence[Any] = ()) -> int:
+    """How many rows a statement changed."""
+    return link.execute(sql, values).rowcount
+
+
+# Arrays as the server reads them: the driver would look at each value anew, and send bytes as hexadecimal digits.
+
+
+class Longs:
+    """Whole numbers of 64 bits."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, values: Sequence[int]) -> None:
+        try:
+            self.data = struct.pack(
+                f">iiIii{'iq' * len(values)}" if values else ">iiI",
+                *_head(20, len(values)),
+                *chain.from_iterable(zip(repeat(8), values, strict=False)),
+            )
+        except struct.error as error:
+            raise OverflowError("a number does not fit into 64 bits") from error
+
+
+class Blobs:
+    """Bytes."""
+
+    __slots__ = ("data",)
+    element = 17
+
+    def __init__(self, values: Iterable[bytes]) -> None:
+        parts = list(values)
+        head = struct.pack(">iiIii" if parts else ">iiI", *_head(self.element, len(parts)))
+        length = struct.Struct(">i").pack
+        self.data = b"".join((head, *chain.from_iterable((length(len(part)), part) for part in parts)))
+
+
+class Texts(Blobs):
+    """Texts."""
+
+    __slots__ = ()
+    element = 25
+
+    def __init__(self, values: Iterable[str]) -> None:
+        super().__init__(value.encode() for value in values)
+
+
+def _head(element: int, count: int) -> tuple[int, ...]:
+    return (1, 0, element, count, 1) if count else (0, 0, element)
+
+
+_ARRAYS: dict[type, int] = {Longs: 1016, Blobs: 1001, Texts: 1009}  # and how the server numbers their types
+_dumpers: dict[int, type] = {}
+
+
+def _dumper(number: int) -> type:
+    """What hands an array to the driver."""
+    if number not in _dumpers:
+
+        class Ready(driver.adapt.Dumper):  # type: ignore[misc]  # the driver is loaded late
+            format = driver.pq.Format.BINARY
+            oid = number
+
+            def dump(self, obj: Longs | Blobs) -> bytes:
+                return obj.data
+
+        _dumpers[number] = Ready
+    return _dumpers[number]
+
+
+# Errors.
+
+
+def is_lost(error: BaseException, link: Link) -> bool:
+    """Whether an error says that the connection is gone: what was sent over it may have been done or not."""
+    state = getattr(error, "sqlstate", None) or ""
+    return link.closed or state.startswith("08") or state in _LOST
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether an error goes away when the transaction is tried again."""
+    return getattr(error, "sqlstate", None) in _AGAIN
+
+
+def is_unfit(error: BaseException) -> bool:
+    """Whether an error says that a value cannot be held: a number too large, half a character, a NUL."""
+    return isinstance(error, OverflowError | TypeError | ValueError | driver.DataError)
+
+
+@contextmanager
+def translated(where: str) -> Iterator[None]:
+    """Give the driver's errors as ours."""
+    try:
+        yield
+    except EverstepError:
+        raise
+    except Exception as error:
+        if not isinstance(error, driver.Error):
+            raise
+        raise translate(error, where) from error
+
+
+def translate(error: Exception, where: str) -> EverstepError:  # noqa: PLR0911 - a table, one row each
+    """The typed error for what the server said."""
+    state, said = getattr(error, "sqlstate", None) or "", " ".join(str(error).split())
+    if state in {"53100", "53200"}:
+        return DiskFullError(where)
+    if state == "25006":
+        return StoreError(
+            f"the server of {where!r} takes no writes now: it is a read-only replica, or was made one. Nothing was "
+            "written; name the primary in the URL, or all hosts with target_session_attrs=read-write."
+        )
+    if state in {"57014", "55P03"}:
+        return StoreError(
+            f"{where!r} did not do it in time ({said}). Nothing was written; end what holds its locks, raise "
+            "statement_timeout or lock_timeout of the role, and write again."
+        )
+    if state == "42501":
+        return StoreError(
+            f"the role may not do this in {where!r} ({said}). Nothing was written; grant it select, insert, update and "
+            "delete on the tables everstep_*."
+        )
+    if state.startswith("42"):
+        return DamagedError(f"the tables of {where!r} are not as they were made ({said})")
+    if state.startswith("22"):
+        return UnstorableError(
+            "the row", f"PostgreSQL cannot hold it ({said})", "Take NUL characters out of its texts."
+        )
+    return StoreError(
+        f"the server of {where!r} failed ({said}). Nothing of this write was acknowledged; look at its log, then write "
+        "again."
+    )

@@ -1,0 +1,267 @@
+"""Reading from PostgreSQL. A row stands at (run, seq); what a fork shares stands in the runs that it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, LiteralString, NamedTuple
+
+import ormsgpack
+
+from everstep.codec.blobs import blob_id as blob_id_of
+from everstep.codec.chain import Entry
+from everstep.codec.dictionary import DICTIONARY
+from everstep.codec.frame import SHORT_FORMAT
+from everstep.errors import DamagedError, RunNotFoundError
+from everstep.store.base import ANY, Keyframe, RunQuery, RunRow
+from everstep.store.postgres_link import Link, ask
+from everstep.store.reading import require
+from everstep.store.rows import keyframe_seal
+from everstep.store.search import SearchIndex
+
+# In the order of RunRow, with what only this store needs at the end. Status 2 is failed, kind 1 the end of a run,
+# which says of the run what a step said before.
+COLUMNS: LiteralString = (
+    "r.key, r.id, r.root, r.workflow, r.status, r.owner, r.lease, r.epoch, r.seq, r.hash, r.base, r.created, r.ended, "
+    "r.parent, r.forked_from, r.fork_seq, r.retry_of, r.retry_index, r.tags, "
+    "(select count(*) from everstep_step s where s.run = r.key and s.status = 2 and s.kind <> 1 and s.seq >= r.base), "
+    "(select value from everstep_fact where name = 'generation'), r.request, r.fork_key, r.swept"
+)
+_TAGS = 18
+_ROW: LiteralString = "s.seq, s.kind, s.status, s.name, s.started, s.duration, s.hash, s.meta, s.data"
+_ROWS: LiteralString = f"select {_ROW} from everstep_step s where s.run = %s and s.seq between %s and %s order by s.seq"
+# One that is not shared is the base of a pruned run, and that run's alone: its forks may have erased what it tells.
+_KEYFRAME: LiteralString = (
+    "select seq, hash, data, seal from everstep_keyframe where run = %s and seq between %s and %s "
+    "and (shared or run = %s) order by seq desc limit 1"
+)
+# With the run a row stands in, unless that was dropped, or pruned above it and a fork alone still reads it.
+_FOUND: LiteralString = (
+    f"select r.id, {_ROW} from everstep_step s join everstep_run r on r.key = s.run "
+    "where r.id is not null and s.seq >= r.base"
+)
+_ALL: LiteralString = (
+    f"select r.id, s.run, {_ROW} from everstep_step s join everstep_run r on r.key = s.run "
+    "where r.id is not null and s.seq >= r.base order by s.run, s.seq"
+)
+
+
+class StoredRun(NamedTuple):
+    """A run with what only this store knows of it."""
+
+    row: RunRow
+    fork_key: int | None
+    swept: int
+
+
+def _stored(columns: tuple[Any, ...]) -> StoredRun:
+    tags = ormsgpack.unpackb(columns[_TAGS])
+    return StoredRun(RunRow._make((*columns[:_TAGS], tags, *columns[_TAGS + 1 : -2])), *columns[-2:])
+
+
+_BY_ID: LiteralString = f"select {COLUMNS} from everstep_run r where r.id = %s"
+_BY_KEY: LiteralString = f"select {COLUMNS} from everstep_run r where r.key = %s"
+
+
+def find_run(link: Link, run_id: str, *, lock: LiteralString = "") -> StoredRun:
+    """The run with this id. Raises RunNotFoundError with the ids that look like it."""
+    plain = run_id.replace("\0", "")  # which no text of the server holds
+    found = ask(link, _BY_ID + lock, (run_id,)) if plain == run_id else []
+    if not found:
+        start = plain[: max(1, len(plain) // 2)]
+        near = ask(
+            link,
+            "select id from everstep_run where id between %s and %s order by id desc limit 3",
+            (start, start + chr(0x10FFFF)),
+        )
+        raise RunNotFoundError(run_id, tuple(row[0] for row in near))
+    return _stored(found[0])
+
+
+def run_by_key(link: Link, key: int) -> StoredRun:
+    """A run by its key: also one that was dropped and lives on in its forks."""
+    found = ask(link, _BY_KEY, (key,))
+    if not found:
+        raise DamagedError(f"the row of run number {key} is missing")
+    return _stored(found[0])
+
+
+def list_runs(link: Link, query: RunQuery) -> list[RunRow]:
+    """The runs that fit, newest first."""
+    where: list[LiteralString] = ["r.id is not null"]
+    values: list[Any] = []
+    for clause, value in _clauses(query):
+        where.append(clause)
+        values += value
+    for tag in query.tags.items():
+        where.append("exists(select 1 from everstep_tag t where t.name = %s and t.value = %s and t.run = r.key)")
+        values += tag
+    sql: LiteralString = (
+        f"select {COLUMNS} from everstep_run r where {' and '.join(where)} order by r.key desc limit %s"
+    )
+    return [_stored(columns).row for columns in ask(link, sql, (*values, query.limit))]
+
+
+def _clauses(query: RunQuery) -> Iterator[tuple[LiteralString, list[Any]]]:
+    if query.status is not None:
+        yield "r.status = %s", [query.status]
+    if query.workflow is not None:
+        yield "r.workflow = %s", [query.workflow]
+    if query.since is not None:
+        yield "r.created >= %s", [query.since]
+    if query.before is not None:
+        yield "r.key < %s", [query.before]
+    if query.forked_from is not None:
+        yield "r.forked_from = %s", [query.forked_from]
+    if query.parent is None:
+        yield "r.parent is null", []
+    elif query.parent is not ANY:
+        yield "r.parent = %s", [query.parent]
+
+
+class Stretch(NamedTuple):
+    """Rows of one run that belong to the history of another, or to its own."""
+
+    key: int
+    first: int
+    last: int
+
+
+def history(link: Link, run: StoredRun) -> list[Stretch]:
+    """The stretches that make up a run's history, its own first, then those it shares with the runs it came from."""
+    base, key, last = run.row.base, run.row.key, run.row.seq
+    found: list[Stretch] = []
+    while run.fork_key is not None and run.row.fork_seq is not None and run.row.fork_seq >= base:
+        source = run_by_key(link, run.fork_key)
+        if run.row.fork_seq <= last:  # else it was cut below what that run has of its own
+            found.append(Stretch(key, run.row.fork_seq + 1, last))
+            last = run.row.fork_seq
+        run, key = source, source.row.key
+    return [*found, Stretch(key, 0, last)]
+
+
+def entries(link: Link, run_id: str, first: int, last: int) -> list[Entry]:
+    """Rows `first` to `last` of a run's history, in order."""
+    run = find_run(link, run_id)
+    if first > last:
+        return []
+    require(run.row, last if last > run.row.seq and first >= 0 else first)
+    found: list[Entry] = []
+    for part in reversed(history(link, run)):
+        low, high = max(first, part.first), min(last, part.last)
+        if low <= high:
+            found += map(Entry._make, ask(link, _ROWS, (part.key, low, high)))
+    if len(found) != last - first + 1:
+        there = {entry.seq for entry in found}
+        missing = max(seq for seq in range(first, last + 1) if seq not in there)
+        raise DamagedError("a step's row is missing", run_id=run_id, seq=missing)
+    return found
+
+
+def locate(link: Link, run: StoredRun, seq: int) -> tuple[int, bytes]:
+    """The run that holds a step of a run's history, and the hash of its row."""
+    for part in history(link, run):
+        if part.first <= seq <= part.last:
+            found = ask(link, "select hash from everstep_step where run = %s and seq = %s", (part.key, seq))
+            if found:
+                return part.key, found[0][0]
+    raise DamagedError("a step's row is missing", run_id=run.row.id, seq=seq)
+
+
+def keyframe(link: Link, run_id: str, at: int) -> Keyframe | None:
+    """The newest keyframe of the run's history at or below `at`. Raises DamagedError with its seq if it was changed."""
+    run = find_run(link, run_id)
+    best: tuple[Any, ...] | None = None
+    for part in history(link, run):
+        within = (part.key, run.row.base - 1, min(at, part.last), run.row.key)
+        for found in ask(link, _KEYFRAME, within):
+            if best is None or found[0] > best[1]:  # the base of a pruned fork may be older than what it shares
+                best = (part.key, *found)
+    if best is None:
+        return None
+    key, seq, link_hash, data, seal = best
+    if keyframe_seal(key, seq, link_hash, data) != seal:
+        raise DamagedError("a keyframe was changed", run_id=run_id, seq=seq)
+    return Keyframe(seq, link_hash, data, {})
+
+
+def blob(link: Link, blob_id: bytes) -> bytes:
+    """A piece by its id."""
+    found = ask(link, "select data from everstep_blob where id = %b", (blob_id,))
+    if not found:
+        raise DamagedError(f"the stored piece {blob_id.hex()} is missing")
+    data: bytes = found[0][0]
+    return data
+
+
+def marked(link: Link, run_id: str | None, kind: int, limit: int) -> list[tuple[str, Entry]]:
+    """Rows of a kind, newest first."""
+    make = Entry._make
+    if run_id is None:
+        found = ask(
+            link, f"{_FOUND} and s.mark is not null and s.kind = %s order by s.mark desc limit %s", (kind, limit)
+        )
+        return [(columns[0], make(columns[1:])) for columns in found]
+    run = find_run(link, run_id)
+    result: list[tuple[str, Entry]] = []
+    sql: LiteralString = (
+        f"select {_ROW} from everstep_step s where s.run = %s and s.kind = %s and s.seq between %s and %s "
+        "order by s.seq desc limit %s"
+    )
+    for part in history(link, run):
+        bounds = (part.key, kind, max(run.row.base, part.first), part.last, limit - len(result))
+        result += [(run_id, make(columns)) for columns in ask(link, sql, bounds)]
+    return result
+
+
+def search(link: Link, index: SearchIndex, words: str, limit: int) -> list[tuple[str, Entry]]:
+    """Rows that hold all the words, best first. Those of all rows are gathered anew: the server cannot read them."""
+    places: list[tuple[str, int, int]] = []
+
+    def rows() -> Iterator[tuple[int, Entry]]:
+        with link.cursor(binary=True) as cursor:
+            for columns in cursor.stream(_ALL):
+                places.append((columns[0], columns[1], columns[2]))
+                yield len(places), Entry._make(columns[2:])
+
+    index.add(rows(), 0, 0)
+    found: list[tuple[str, Entry]] = []
+    for row in index.find(words):
+        run_id, key, seq = places[row - 1]
+        found += [(run_id, Entry._make(columns)) for columns in ask(link, _ROWS, (key, seq, seq))]
+        if len(found) >= limit:
+            break
+    return found
+
+
+def inspect(link: Link) -> Iterator[str]:
+    """What does not add up between the tables: rows without a run, a wrong number of them, changed pieces."""
+    yield from _inspect_tags(link)
+    counted = dict(ask(link, "select run, count(*) from everstep_step group by run"))
+    for key, run_id, expected in ask(link, "select key, id, seq + 1 - swept from everstep_run"):
+        there = counted.pop(key, 0)
+        if there != expected:
+            yield f"run {run_id or key!r} should have {expected} rows of its own and has {there}"
+    for key, there in counted.items():
+        yield f"{there} rows belong to run number {key}, which is missing"
+    if ask(link, "select format, data from everstep_dictionary") != [(SHORT_FORMAT, DICTIONARY)]:
+        yield "the copy of the dictionary that short rows are compressed against was changed"
+    names = [row[0] for row in ask(link, "select id from everstep_blob")]
+    for name in names:
+        if blob_id_of(blob(link, name)) != name:
+            yield f"the stored piece {name!r} was changed"
+
+
+def _inspect_tags(link: Link) -> Iterator[str]:
+    """Runs that a search by tags would miss, or find under tags that they do not have."""
+    indexed: dict[int, dict[str, str]] = {}
+    for name, value, key in ask(link, "select name, value, run from everstep_tag"):
+        indexed.setdefault(key, {})[name] = value
+    for key, run_id, packed in ask(link, "select key, id, tags from everstep_run where id is not null"):
+        try:
+            same = indexed.pop(key, {}) == ormsgpack.unpackb(packed)
+        except (TypeError, ValueError):  # not what was packed
+            same = False
+        if not same:
+            yield f"the index of tags does not match those of run {run_id!r}"
+    if indexed:
+        yield f"the index of tags has runs that are missing: {sorted(indexed)}"

