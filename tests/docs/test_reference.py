@@ -89,6 +89,7 @@ def test_every_public_name_is_in_the_reference() -> None:
         ("RunLog, NodeRecord and NodeStats", fields(everstep.NodeStats)),
         ("ReplayReport", [*fields(everstep.ReplayReport), *public(everstep.ReplayReport, FUNCTION)]),
         ("ReplayReport", [*fields(Divergence), *fields(ReplayedStep), *Source]),
+        ("capture", parameters(everstep.capture)),
         ("Retry", fields(everstep.Retry)),
         ("Model clients", [*parameters(everstep.OpenAIClient), *fields(everstep.Reply)]),
         ("Model clients", [*parameters(everstep.ScriptedClient), *parameters(everstep.AsyncModelClient)]),
