@@ -320,9 +320,9 @@ def test_a_resumed_program_draws_on_and_its_new_calls_are_of_today(ground: Groun
 
 def test_a_fork_has_the_past_and_chance_of_its_own_after_it(ground: Ground) -> None:
     first = ground.go(drawing(), run_id="a")
-    ground.fork("a", 4, "b")
+    ground.fork("a", ground.outcomes("a")[1].seq, "b")
     second = ground.go(drawing(), run_id="b")
-    ground.fork("b", 6, "c")
+    ground.fork("b", ground.outcomes("b")[2].seq, "c")
     third = ground.go(drawing(), run_id="c")
     assert [one == two for one, two in zip(first, second, strict=True)] == [True, True, False, False, False]
     assert [one == two for one, two in zip(second, third, strict=True)] == [True, True, True, False, False]

@@ -39,7 +39,7 @@ from everstep.trail.reading import Reader
 # In what is said of a run when it begins.
 CLOCK = "clock"  # that it sees a clock of its own
 SEED = "seed"  # what its chance is derived from; of a fork, so does the first row that it writes
-JUMP = "jump"  # in what a later row says: after which row the clock was put forward, and to when
+JUMP = "jump"  # in what a later row says: after which row the clock showed another time than that row's
 HASHES = "hash_seed"  # of the hashes of its texts, if they have one
 _HASHES_FROM = "PYTHONHASHSEED"
 
@@ -82,11 +82,27 @@ class Senses:
             self.well = entropy.Well([(0, self._seed), *_later_seeds(life, rows)], self.progress)
         self.timers = sleeping.Timers(run, replays=self.clock.replays, on_record=sleeping.fired(rows))
         self._jumps = dict(_said(rows, JUMP))
+        self._known = rows[-1].seq if rows else -1
         self._goes_on = life.resumed
         self._jump(0, self.clock.root)
         clock.watch()
         sleeping.watch()
         entropy.watch()
+
+    def _time_of(self, entry: Entry, hand: clock.Hand) -> int:
+        """What the clock shows after a row. For one of today, while others have the past before them, another time."""
+        pen, was = self._run.pen, self._jumps.get(entry.seq)
+        if (
+            was is None
+            and self._goes_on
+            and pen is not None
+            and entry.seq > self._known
+            and not self.progress.is_through()
+        ):
+            with pen.lock:
+                was = self._jumps[entry.seq] = hand.ns + entry.duration * 1000
+                pen.beside.setdefault(JUMP, []).append([entry.seq, was])
+        return (entry.started + entry.duration) * 1000 if was is None else was
 
     def _jump(self, seq: int, hand: clock.Hand) -> None:
         """Put the clock forward once a resumed program has got through its record: for what it does now, it is now."""
@@ -138,7 +154,7 @@ class Senses:
         hand = clock.hand_of(ask.lane)
         if entry is not None and hand is not None:
             self.progress.served(entry.seq)
-            hand.move((entry.started + entry.duration) * 1000)
+            hand.move(self._time_of(entry, hand))
             self._jump(entry.seq, hand)
 
     def parted(self, origin: Lane, lane: Lane) -> None:
