@@ -99,6 +99,17 @@ async def as_they_come() -> None:
         say((await coming).choices[0].message.content)
 
 
+async def named_as_they_come() -> None:
+    """The same, with the task that each answer is for: a program may well go on by it."""
+    client = openai_client(awaited=True)
+
+    async def ask(number: int) -> tuple[int, str]:
+        return number, (await client.chat.completions.create(**asked(SAME))).choices[0].message.content
+
+    for coming in asyncio.as_completed([ask(number) for number in range(8)]):
+        say(*await coming)
+
+
 def pooled(*, as_they_come: bool = False) -> None:
     """Six calls that are alike, in a pool of threads: by task, or in the order in which they are answered."""
     create = openai_client().chat.completions.create
@@ -187,6 +198,7 @@ CASES: dict[str, Any] = {
     "gather": lambda: asyncio.run(gathered()),
     "gather_streams": lambda: asyncio.run(gathered_streams()),
     "as_completed": lambda: asyncio.run(as_they_come()),
+    "as_completed_tasks": lambda: asyncio.run(named_as_they_come()),
     "pool": pooled,
     "pool_as_completed": lambda: pooled(as_they_come=True),
     "urllib": opened,
