@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 from urllib.parse import quote
 
 import psycopg
+import psycopg.conninfo
 
 VARIABLE = "EVERSTEP_TEST_POSTGRES"
 _NUMBERS = count()
@@ -141,3 +145,75 @@ def place(url: str) -> Iterator[str]:
     finally:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"drop schema {name} cascade")
+
+
+class Relay:
+    """Stands between a client and a server, and can lose what the server answers: then nobody knows what it did."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        parameters = psycopg.conninfo.conninfo_to_dict(url)
+        host, port = str(parameters.pop("host")), parameters.pop("port", None) or "5432"
+        self._server = f"{host}/.s.PGSQL.{port}"
+        rest = "&".join(f"{name}={quote(str(value))}" for name, value in parameters.items())
+        self.url = f"postgresql:///?host={quote(str(folder))}&{rest}"
+        self._own = f"{folder}/.s.PGSQL.5432"
+        self._losing = False
+        self.lost = 0
+
+    def lose_next_answer(self) -> None:
+        """The connection is cut when the server next answers a statement that writes, or that is asked last."""
+        self._losing = True
+
+    def __enter__(self) -> Self:
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self._own)
+        self._listener.listen()
+        self._ends: list[socket.socket] = []
+        self._threads = [self._start(self._accept)]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for end in (self._listener, *self._ends):
+            end.close()
+
+    def _start(self, work: Callable[..., None], *arguments: Any) -> threading.Thread:
+        thread = threading.Thread(target=work, args=arguments)
+        thread.start()
+        return thread
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(self._server)
+            self._ends += [client, server]
+            self._threads += [self._start(self._there, client, server), self._start(self._back, client, server)]
+
+    def _there(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while said := client.recv(1 << 16):
+                server.sendall(said)
+        _cut(server)
+
+    def _back(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while said := server.recv(1 << 16):
+                # Idle after it, as after a commit: the server has done what it was asked to do.
+                if self._losing and said.endswith(b"Z\0\0\0\5I"):
+                    self._losing = False
+                    self.lost += 1
+                    break
+                client.sendall(said)
+        _cut(client)
+        _cut(server)
+
+
+def _cut(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)

@@ -147,7 +147,7 @@ class TestTheTrail:
         assert ".everstep" in run("runs").stdout
 
     def test_a_url_of_no_store_and_a_trail_in_memory_are_refused(self, tmp_path: Path) -> None:
-        assert "names no store" in run("runs", "--trail", "postgres://x/y").stderr
+        assert "names no store" in run("runs", "--trail", "redis://x/y").stderr
         assert run("runs", "--trail", ":memory:").exit_code == 2
         assert list(tmp_path.iterdir()) == []
 

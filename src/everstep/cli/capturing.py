@@ -44,7 +44,7 @@ def record(
 def launch(here: Session, command: tuple[str, ...], said: dict[str, Any]) -> None:
     """Become the program, under capture. Does not return."""
     program = parsed(command)
-    said = {"trail": here.url, "named": here.named, "json": here.output.as_json, "words": list(command), **said}
+    said = {"trail": here.url, "named": here.shown, "json": here.output.as_json, "words": list(command), **said}
     environment = dict(os.environ)
     environment[VARIABLE] = json.dumps(said)
     environment["PYTHONHASHSEED"] = _HASHES

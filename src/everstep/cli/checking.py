@@ -21,6 +21,7 @@ from everstep.model import Run
 from everstep.policy import key
 from everstep.store import schema
 from everstep.trail.check import Report
+from everstep.trail.opening import without_password
 from everstep.trail.trail import Trail
 
 _PAGE = 1_000
@@ -85,12 +86,13 @@ def doctor(*, deep: bool) -> int:
     try:
         trail = here.open()
         with here.output.busy("looking at the trail"):
-            found["trail"] = _trail(here.path.resolve(), trail)
+            found["trail"] = _served(trail) if here.on_server else _trail(here.path.resolve(), trail)
             if deep:
                 found["trail"]["verify"] = _report(trail.verify())
     except EverstepError as error:
         problem = error
-        found["trail"] = {"path": str(here.path), "problem": exits.words_of(error)}
+        place = without_password(here.url) if here.on_server else str(here.path)
+        found["trail"] = {"path": place, "problem": exits.words_of(error)}
     found["warnings"] = list(_warnings(found))
     if here.output.as_json:
         here.output.data(doctor=found)
@@ -127,8 +129,6 @@ def _key() -> dict[str, Any]:
 
 
 def _trail(path: Path, trail: Trail) -> dict[str, Any]:
-    runs = list(_all_runs(trail))
-    interrupted = [run.id for run in runs if is_interrupted(trail, run)]
     kind = schema.file_system(str(path.parent))
     with path.open("rb") as file:
         head = file.read(_WAL_AT.stop)
@@ -139,10 +139,23 @@ def _trail(path: Path, trail: Trail) -> dict[str, Any]:
         "sizes": {what: _size(Path(f"{path}{end}")) for what, end in _FILES.items()},
         "file_system": kind,
         "network": bool(schema._NETWORK.fullmatch(kind)),  # noqa: SLF001 - one list of them
+        **_runs(trail),
+    }  # fmt: skip
+
+
+def _served(trail: Trail) -> dict[str, Any]:
+    """What can be told of a trail on a server without being its administrator."""
+    return {"path": trail.store.where, **_runs(trail)}
+
+
+def _runs(trail: Trail) -> dict[str, Any]:
+    runs = list(_all_runs(trail))
+    interrupted = [run.id for run in runs if is_interrupted(trail, run)]
+    return {
         "runs": dict(Counter(str(run.status) for run in runs)),
         "oldest": plain.run(runs[-1], interrupted=runs[-1].id in interrupted) if runs else None,
         "interrupted": interrupted,
-    }  # fmt: skip
+    }
 
 
 def _all_runs(trail: Trail) -> Iterator[Run]:
@@ -167,9 +180,9 @@ def _warnings(found: dict[str, Any]) -> Iterator[str]:
     if "problem" in trail:
         yield trail["problem"]
         return
-    if trail["network"]:
+    if trail.get("network"):
         yield f"the trail is on a network file system ({trail['file_system']}): it can be read there, not written."
-    if trail["journal_mode"] != "wal":
+    if trail.get("journal_mode", "wal") != "wal":
         yield "the trail is not in WAL mode: something other than Everstep changed it."
     if not found["key"]["usable"]:
         yield f"the redaction key {found['key']['path']} cannot be used: {found['key']['state']}."
@@ -195,10 +208,11 @@ def _print(here: Session, found: dict[str, Any]) -> None:
 
 def _facts(trail: dict[str, Any]) -> Iterator[tuple[str, Cell | str]]:
     yield "trail", Cell(trail["path"], "bold")
-    yield "schema", f"{trail['schema']}, the newest known"
-    yield "journal", trail["journal_mode"]
-    yield "sizes", ", ".join(f"{what} {size(number)}" for what, number in trail["sizes"].items())
-    yield "file system", trail["file_system"] or "not known"
+    if "schema" in trail:
+        yield "schema", f"{trail['schema']}, the newest known"
+        yield "journal", trail["journal_mode"]
+        yield "sizes", ", ".join(f"{what} {size(number)}" for what, number in trail["sizes"].items())
+        yield "file system", trail["file_system"] or "not known"
     yield "runs", ", ".join(f"{number:,} {status}" for status, number in trail["runs"].items()) or "none"
     if trail["oldest"] is not None:
         yield "oldest run", f"{trail['oldest']['id']}, {trail['oldest']['created_at'][:19]}Z"

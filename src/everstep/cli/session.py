@@ -20,7 +20,7 @@ from everstep.cli.output import Output
 from everstep.errors import EverstepError, RunNotFoundError, UnreadableError
 from everstep.model import Run, Status
 from everstep.store.base import ANY
-from everstep.trail.opening import MEMORY
+from everstep.trail.opening import MEMORY, POSTGRES, without_password
 from everstep.trail.owner import is_gone
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
@@ -44,6 +44,8 @@ class Session:
     def __init__(self, options: dict[str, Any]) -> None:
         self.named: str | None = options.get("trail")
         self.url: str = self.named or os.environ.get(VARIABLE) or DEFAULT
+        self.shown = self.named and without_password(self.named)  # in commands that we tell of
+        self.on_server = self.url.startswith(POSTGRES)
         self.output = Output(as_json=bool(options.get("json")))
 
     @cached_property
@@ -67,7 +69,7 @@ class Session:
 
     def command(self, *words: object) -> str:
         """A command line of ours that works where this one was typed."""
-        trail = ["--trail", self.named] if self.named else []
+        trail = ["--trail", self.shown] if self.shown else []
         return shlex.join(["everstep", *map(str, words), *trail])
 
 

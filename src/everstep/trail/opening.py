@@ -17,7 +17,7 @@ MEMORY = ":memory:"
 _SQLITE = "sqlite:///"
 POSTGRES = ("postgresql://", "postgres://")
 _POSTGRES = Late("everstep.store.postgres")
-_PASSWORD = re.compile(r"(?<=://)[^/?#]*@|(?<=[?&]password=)[^&]*")
+_PASSWORD = re.compile(r"(?<=://)([^/?#@:]*):.*@|([?&](?:ssl)?password=)[^&]*")
 
 
 def open_store(url: str | os.PathLike[str], *, read_only: bool) -> Store:
@@ -42,5 +42,5 @@ def open_store(url: str | os.PathLike[str], *, read_only: bool) -> Store:
 
 
 def without_password(url: str) -> str:
-    """A URL as it may be shown: without who logs in, and with what."""
-    return _PASSWORD.sub("", url)
+    """A URL as it may be shown."""
+    return _PASSWORD.sub(lambda found: f"{found[1]}@" if found[1] is not None else found[2], url)
