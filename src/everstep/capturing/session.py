@@ -167,6 +167,7 @@ def capture(
     strays.watch()
     look_up()
     program = Captured(name, code, typed)
+    program.keeps_cancelled = whole_process  # we hear of signals before its event loop does
     program.senses = senses.said(clock_too=clock, entropy_too=entropy)
     life = _begun(trail, id, program, command, mode, tags, durability)
     session = Session(life, unknown, prices)

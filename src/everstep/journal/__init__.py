@@ -49,8 +49,13 @@ _REOPENING = {_FAILED, STATUS_NUMBER[Status.PARTIAL]}
 class Journal:
     """The record of one run, ready to be asked."""
 
-    def __init__(self, entries: Iterable[Entry] = (), *, as_it_was: bool = False) -> None:
-        """With `as_it_was` the run is not taken up again: a failure at its end stays, and steps can be entered."""
+    def __init__(
+        self, entries: Iterable[Entry] = (), *, as_it_was: bool = False, keeps_cancelled: bool = False
+    ) -> None:
+        """With `as_it_was` the run is not taken up again: a failure at its end stays, and steps can be entered.
+
+        With `keeps_cancelled` it was always the code that cancelled a step, and never whoever stopped the run.
+        """
         self._as_it_was = as_it_was
         self.scopes: dict[int | None, dict[str, Track]] = {}
         self.pauses: dict[int, Recorded] = {}
@@ -68,7 +73,8 @@ class Journal:
         if as_it_was:
             return
         self._go_on()
-        self._drop_cancelled()
+        if not keeps_cancelled:
+            self._drop_cancelled()
         self._loosen()
 
     def track(self, scope: int | None, path: str) -> Track | None:

@@ -179,7 +179,7 @@ class Life:
             if row.base > 0:
                 raise PrunedError(run_id, 0, row.base, way_out="It takes all steps to go on; begin a new run.")
             entries = Reader(trail.store).entries(row, 0, row.seq)
-            journal = Journal(entries)
+            journal = Journal(entries, keeps_cancelled=self.workflow.keeps_cancelled)
             self.resumed = True
             self.paused_at = row.seq if STATUSES[row.status] is Status.PAUSED else None
             self.workflow.check_kind(run_id, about_run(entries[0]))
