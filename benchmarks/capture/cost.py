@@ -31,7 +31,7 @@ class Timed:
     """One tool in one round: milliseconds of each call and stream, of the whole program, of its start; bytes a call."""
 
     tool: str
-    what: str  # bare, record or replay
+    what: str  # bare, memory (bare, answered from memory), record or replay
     round: int
     calls: list[float] = field(default_factory=list)
     streams: list[float] = field(default_factory=list)
@@ -70,7 +70,10 @@ class Course:
             tool.name, "bare" if tool is BARE else "record", number,
             start=self._start(tool, empty), bytes=self._bytes(tool, small), **recorded,
         )  # fmt: skip
-        if tool is not BARE:
+        if tool is BARE:
+            memory = {**self.environment, "BENCH_MEMORY": "1"}
+            yield Timed(tool.name, "memory", number, **read(tool.record(folder, self.program(self.calls, 0), memory)))
+        else:
             replayed = read(tool.replay(folder, self.program(self.calls, self.streams), self.environment))
             yield Timed(tool.name, "replay", number, **replayed)
 

@@ -11,6 +11,7 @@ from benchmarks.capture.fidelity import Cell
 
 BEGIN, END = "<!-- begin: made by `make bench-capture` -->", "<!-- end: made by `make bench-capture` -->"
 PAGE = Path("docs/explanation/capture-compared.md")
+_NAMES = {"bare": "bare", "memory": "bare, answered from memory", "record": "", "replay": ""}
 _WIDE = 62  # characters of a row's name on the screen
 
 
@@ -30,15 +31,15 @@ def costs(found: Sequence[Timed], missing: dict[str, str]) -> list[list[str]]:
     head = ["ms", "call, min", "call, median", "stream, min", "stream, median", "whole program", "start", "kB a call"]
     names = list(dict.fromkeys((each.what, each.tool) for each in found))
     rows = []
-    for what, tool in sorted(names, key=lambda name: ("bare", "record", "replay").index(name[0])):
+    for what, tool in sorted(names, key=lambda name: list(_NAMES).index(name[0])):
         group = [each for each in found if (each.what, each.tool) == (what, tool)]
         calls = [value for each in group for value in each.calls]
         streams = [value for each in group for value in each.streams]
         rows.append([
-            what if what == "bare" else f"{what}, {tool}",
+            _NAMES[what] or f"{what}, {tool}",
             *_least_and_median(calls), *_least_and_median(streams),
             f"{statistics.median(each.whole for each in group):,.0f}",
-            "" if what == "replay" else f"{statistics.median(each.start for each in group):,.0f}",
+            "" if what in {"memory", "replay"} else f"{statistics.median(each.start for each in group):,.0f}",
             "" if what != "record" else f"{statistics.median(each.bytes for each in group) / 1e3:.2f}",
         ])  # fmt: skip
     return [head, *rows, *([f"{tool}: {why}", *[""] * (len(head) - 1)] for tool, why in missing.items())]
