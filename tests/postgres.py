@@ -43,10 +43,12 @@ class Server:
         if os.geteuid() == 0:
             shutil.chown(self.folder, "nobody")
         self._run("initdb", "-U", "postgres", "-E", "UTF8", "--locale=C", "--auth=trust", "--no-sync")
-        # Who is named so needs a password.
-        access = "local all guarded scram-sha-256\nlocal all all trust\nlocal replication all trust\n"
+        # Who is in this group needs a password.
+        access = "local all +guarded scram-sha-256\nlocal all all trust\n"
         (self._data / "pg_hba.conf").write_text(access, "utf-8")
         self.start()
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute("create role guarded")
 
     def start(self) -> None:
         self._run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-o", f"-k {self.folder} {_SETTINGS}", "start")
@@ -124,14 +126,11 @@ def _locked(path: Path) -> TextIO:
         lock.close()
 
 
-def empty(url: str) -> None:
+def empty(connection: psycopg.Connection[Any]) -> None:
     """Make a trail as it was when it was made."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        found = connection.execute("select tablename from pg_tables where schemaname = current_schema()").fetchall()
-        kept = {"everstep_fact", "everstep_dictionary"}
-        for table in {name for (name,) in found} - kept:
-            connection.execute(f"delete from {table}")
-        connection.execute("update everstep_fact set value = 0 where name <> 'schema'")
+    tables = ("run", "tag", "step", "keyframe", "blob", "ref")
+    deletions = "; ".join(f"delete from everstep_{table}" for table in tables)
+    connection.execute(f"{deletions}; update everstep_fact set value = 0 where name <> 'schema'")
 
 
 @contextmanager

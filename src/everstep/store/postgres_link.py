@@ -43,14 +43,17 @@ _DEFAULTS = {
     "keepalives_count": "4",
     "tcp_user_timeout": "40000",
 }
-# What neither the server nor its role, database or URL limits.
-_LIMITS = (
-    "select set_config(name, case name when 'lock_timeout' then '20s' when 'statement_timeout' then '60s' "
-    "else '120s' end, false) from pg_settings where setting = '0' "
-    "and name in ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout')"
+# What neither the server nor its role, database or URL limits; and acknowledged means durable, whatever they say.
+_SETTINGS: LiteralString = ", ".join(
+    f"case current_setting('{name}') when '{unset}' then set_config('{name}', '{value}', false) end"
+    for name, unset, value in (
+        ("statement_timeout", "0", "60s"),
+        ("lock_timeout", "0", "20s"),
+        ("idle_in_transaction_session_timeout", "0", "120s"),
+        ("synchronous_commit", "off", "on"),
+    )
 )
-# Acknowledged means durable, whatever the role was given.
-_DURABLE = "select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off'"
+_SET: LiteralString = f"select {_SETTINGS}"
 _STARTING = ("starting up", "shutting down", "in recovery mode", "not yet accepting connections")
 _AGAIN = frozenset({"40001", "40P01"})  # serialization failure, deadlock
 _LOST = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})  # ended by an administrator, a crash or a timeout
@@ -110,8 +113,9 @@ def connect(place: Address, *, read_only: bool) -> Link:
     try:
         for kind, oid in _ARRAYS.items():
             link.adapters.register_dumper(kind, _dumper(oid))
-        link.execute(_LIMITS)
-        link.execute("set default_transaction_read_only = on" if read_only else _DURABLE)
+        link.execute(_SET)
+        if read_only:
+            link.execute("set default_transaction_read_only = on")
     except BaseException as error:  # an interrupt too: nobody else would close it
         link.close()
         if isinstance(error, driver.OperationalError):  # it went away in this moment
