@@ -16,11 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import psycopg
 import pytest
 
 from tests.docs.console import can_run, commands_of, run_command, timeless
 from tests.docs.endpoint import endpoint
+from tests.postgres import place
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
@@ -162,13 +165,31 @@ def a_model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def a_server(postgres_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A PostgreSQL server with a database `trails`, found without being named."""
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        with contextlib.suppress(psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
+            connection.execute("create database trails")
+        found = connection.info.get_parameters()
+    names = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "PGPASSWORD"}
+    for parameter, variable in names.items():
+        if parameter in found:
+            monkeypatch.setenv(variable, found[parameter])
+    with place("postgresql:///trails") as url:
+        monkeypatch.setenv("PGOPTIONS", unquote(url.partition("options=")[2]))
+        yield
+
+
 def read(page: str) -> str:
     return (ROOT / page).read_text("utf-8")
 
 
 @pytest.mark.usefixtures("a_model")
 @pytest.mark.parametrize("page", PAGES)
-def test_the_python_of_the_page_runs_and_prints_what_it_shows(page: str) -> None:
+def test_the_python_of_the_page_runs_and_prints_what_it_shows(page: str, request: pytest.FixtureRequest) -> None:
+    if "postgresql:///trails" in read(page):
+        request.getfixturevalue("a_server")
     run_page(read(page), page)
 
 

@@ -79,7 +79,7 @@ def options(command: F) -> F:
     return where(click.option("--json", is_flag=True, expose_value=False, callback=_keep, help=_JSON_HELP)(command))
 
 
-_TRAIL_HELP = f"The trail: a path or sqlite:///path. Else ${VARIABLE}, else {DEFAULT}."
+_TRAIL_HELP = f"The trail: a path or a URL. Else ${VARIABLE}, else {DEFAULT}."
 _JSON_HELP = "Print one JSON object."
 
 

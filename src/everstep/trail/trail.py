@@ -60,7 +60,10 @@ class Runs(list[Run]):
 
 
 def open(url: str | os.PathLike[str], *, read_only: bool = False, redact: Iterable[Rule] = ()) -> Trail:  # noqa: A001 - everstep.open, as in io.open
-    """Open a trail: a path, `sqlite:///path` or `:memory:`. Makes it when it is not there. Raises an OpenError."""
+    """Open a trail: a path, `sqlite:///path`, `postgresql://...` or `:memory:`. Makes it when it is not there.
+
+    Raises an OpenError.
+    """
     return Trail(open_store(url, read_only=read_only), redact=redact)
 
 
