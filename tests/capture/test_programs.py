@@ -206,7 +206,7 @@ def test_what_cannot_be_done_is_said_with_the_way_out(shell: Shell, words: list[
 
 
 def test_no_key_reaches_the_trail(shell: Shell) -> None:
-    """Promise 9."""
+    """Promise 10."""
     key = "sk-abcdefghijklmnopqrstuvwxyz0123456789"
     shell.write(
         "import os, httpx\n"
@@ -225,7 +225,7 @@ def test_no_key_reaches_the_trail(shell: Shell) -> None:
 
 
 def test_a_secret_that_an_answer_gave_is_not_sent_as_a_placeholder(shell: Shell) -> None:
-    """Promise 9: it was not stored, so a resumed program has none; what stands for it is not sent in silence."""
+    """Promise 10: it was not stored, so a resumed program has none; what stands for it is not sent in silence."""
     shell.write(
         "import os, sys, httpx\n"
         "client, url = httpx.Client(), os.environ['MODEL_URL']\n"
@@ -241,3 +241,24 @@ def test_a_secret_that_an_answer_gave_is_not_sent_as_a_placeholder(shell: Shell)
     assert resumed.returncode == 1
     assert "would be sent with a placeholder in it" in resumed.stderr
     assert len(shell.server.requests) == asked
+
+
+def test_what_a_program_failed_with_is_what_its_run_failed_with(shell: Shell) -> None:
+    shell.write("def book():\n    raise LookupError('no room in Oslo')\n\n\nbook()\n")
+    recorded = shell.everstep("record", "--id", "trip")
+    assert recorded.returncode == 1
+    assert recorded.stderr.startswith("Traceback (most recent call last):\n")
+    shown = shell.run("show", "trip")
+    assert "LookupError: no room in Oslo" in shown.stdout
+    assert f"next: everstep resume trip -- {sys.executable} agent.py --city Oslo" in shown.stderr
+    assert shell.everstep("replay", "trip").returncode == 0
+
+
+def test_what_a_seal_refuses_is_the_first_that_is_told(shell: Shell) -> None:
+    shell.write(CALLS)
+    shell.everstep("record", "--id", "trip", CALLS="1")
+    shell.write(f"{CALLS}\nopen('report.md', 'w')\n")
+    (shell.folder / "temporary").mkdir()
+    replayed = shell.everstep("replay", "trip", "--sealed", CALLS="1", TMPDIR=str(shell.folder / "temporary"))
+    assert replayed.returncode == 4
+    assert "agent.py:14 would write report.md" in replayed.stderr.split("trip: diverged at", 1)[1]

@@ -34,7 +34,7 @@ def _events(make: object, texts: list[str]) -> list[bytes]:
 @pytest.mark.parametrize("make", [_chat, _anthropic, _responses])
 @pytest.mark.parametrize("size", [1, 3, 7])
 def test_a_secret_that_is_said_piece_by_piece_is_not_stored(make: object, size: int) -> None:
-    """Promise 9."""
+    """Promise 10."""
     said = f"Your key is {KEY}, keep it safe."
     chunks = _events(make, [said[at : at + size] for at in range(0, len(said), size)])
     stored = FORM.pack(STREAM, chunks, [0.0] * len(chunks), GATE.text)
@@ -80,7 +80,7 @@ def test_an_innocent_stream_is_stored_byte_by_byte() -> None:
 
 
 def test_a_secret_across_two_chunks_of_a_body_is_not_stored() -> None:
-    """Promise 9."""
+    """Promise 10."""
     body = f'{{"note": "key {KEY} end", "more": "é"}}'.encode()
     head = Head(200, [("content-type", "application/json")])
     for cut in range(1, len(body)):

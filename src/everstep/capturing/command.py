@@ -15,6 +15,10 @@ from typing import NamedTuple
 from everstep.errors import CaptureError
 
 VARIABLE = "EVERSTEP_CAPTURE"
+ENTRY = "everstep.cli.captured"  # the module that runs a program, as the variable says
+OUTER = "everstep.capturing.outer"  # the program that stands for a command that is none of Python
+HASHES = "0"  # the seed of all hashes: sets and dicts of a program are in the same order whenever it runs
+CAPTURED = "captured"  # in what is said of a run: that it is one of a program, and how that was called
 _PYTHON = re.compile(r"python(\d+(\.\d+)?)?(\.exe)?")
 _ALONE, _WITH_WORD = frozenset("bBdEhiIOPqsSuvVx?"), frozenset("WX")
 _DEAF = frozenset("EI")  # with these Python does not hear its environment, and so not the seed of its hashes
@@ -36,8 +40,8 @@ class Launch(NamedTuple):
         os.execve(self.python, words, dict(environment))  # noqa: S606 - this is what was asked for
 
 
-def parsed(words: Sequence[str]) -> Launch:
-    """What a command line says. Raises CaptureError if it is not that of a Python program."""
+def parsed(words: Sequence[str], *, others: bool = False) -> Launch:
+    """What a command line says. Raises CaptureError if it is not that of a Python program, unless others go too."""
     if not words:
         raise CaptureError("there is no program to run; say it after two dashes: -- python agent.py")
     first, rest = words[0], list(words[1:])
@@ -45,22 +49,25 @@ def parsed(words: Sequence[str]) -> Launch:
         python = shutil.which(first)
         if python is None:
             raise CaptureError(f"there is no {first!r} to run the program with.")
-        return _checked(Launch(python, *_split(first, rest)))
+        return _checked(Launch(python, *split(first, rest)))
     if first.endswith(".py"):
         return _checked(Launch(sys.executable, [], [first, *rest]))
     found = shutil.which(first)
     if found is None:
         raise CaptureError(f"there is no program {first!r}.")
     python = _behind(Path(found))
+    if others and (python is None or not _has_everstep(python)):
+        return Launch(sys.executable, [], ["-m", OUTER, first, *rest])
     if python is None:
         raise CaptureError(
-            f"{first!r} is no Python program; say how Python runs it: -- python FILE, or -- python -m MODULE."
+            f"{first!r} is no Python program; say how Python runs it: -- python FILE, or -- python -m MODULE. Or have "
+            "the Python programs recorded that it starts: --children."
         )
     return _checked(Launch(python, [], [found, *rest]))
 
 
-def _split(python: str, words: list[str]) -> tuple[list[str], list[str]]:
-    """Python's own options, and what it is to run."""
+def split(python: str, words: list[str]) -> tuple[list[str], list[str]]:
+    """Python's own options, and what it is to run. Raises CaptureError for those that do not go."""
     options: list[str] = []
     while words:
         word = words[0]
@@ -104,10 +111,15 @@ def _behind(file: Path) -> str | None:
 
 def _checked(launch: Launch) -> Launch:
     """The same. Raises CaptureError if that Python has no everstep."""
-    if Path(launch.python).absolute() != Path(sys.executable).absolute():
-        tried = subprocess.run([launch.python, "-c", "import everstep.capturing"], capture_output=True, check=False)  # noqa: S603 - the Python that was named
-        if tried.returncode:
-            raise CaptureError(
-                f"{launch.python} has no everstep; install it there: {launch.python} -m pip install everstep"
-            )
+    if not _has_everstep(launch.python):
+        raise CaptureError(
+            f"{launch.python} has no everstep; install it there: {launch.python} -m pip install everstep"
+        )
     return launch
+
+
+def _has_everstep(python: str) -> bool:
+    if Path(python).absolute() == Path(sys.executable).absolute():
+        return True
+    tried = subprocess.run([python, "-c", f"import {ENTRY}"], capture_output=True, check=False)  # noqa: S603 - the Python that was named
+    return tried.returncode == 0

@@ -77,11 +77,12 @@ def kept_output() -> Iterator[tuple[Kept, Kept]]:
 
 
 def _teed(stream: Any, kept: Kept) -> io.TextIOWrapper:
-    raw = io.BufferedWriter(_Tee(stream.buffer, kept))
+    tee = _Tee(stream.buffer, kept)
+    raw: Any = tee if stream.write_through else io.BufferedWriter(tee)  # python -u holds nothing back
     raw_name = getattr(stream, "name", "<stdout>")
     teed = io.TextIOWrapper(
         raw, stream.encoding, stream.errors, newline="\n", line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )  # fmt: skip
-    raw.raw.name = raw_name  # type: ignore[attr-defined] # what TextIOWrapper.name asks for
+    tee.name = raw_name  # type: ignore[attr-defined] # what TextIOWrapper.name asks for
     return teed

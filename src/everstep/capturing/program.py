@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from everstep.capturing.command import OUTER
 from everstep.errors import CaptureError
 
 
@@ -31,6 +32,8 @@ class Target:
     @property
     def name(self) -> str:
         """What its runs are known by."""
+        if self.what == OUTER and self.args:
+            return Path(self.args[0]).name
         return "-c" if self.kind == "-c" else self.what if self.kind else Path(self.what).name
 
     def code(self) -> str | None:

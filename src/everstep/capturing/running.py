@@ -21,46 +21,54 @@ def run_program(trail: Trail, words: Sequence[str], run_id: str | None, **how: A
     What it prints, and its status, become the state of the run. A replay that differs raises nothing: its report tells.
     """
     target = Target(words)
-    session = None
+    session, status, cause = None, 0, None
     try:
         with (
-            kept_output() as (out, err),
             capture(
                 trail, run_id, name=target.name, command=list(words), code=target.code(), whole_process=True, **how
             ) as session,
-        ):
+            kept_output() as (out, err),
+        ):  # fmt: skip
             status, cause = _run(target)
             sys.stdout.flush()
             printed = {"stdout": out.text(), "stderr": err.text(), "exit": status}
             session.ends_with(printed, compared=("stdout", "exit"))
-            _check(status, cause)
-    except ProgramError as failed:
-        assert session is not None  # noqa: S101 - it ran
-        return failed.status, session
+            _raise(cause)
     except (DivergenceError, SealedError):
         if session is None or not session.replays:
             raise
         return 1, session
-    return 0, session
+    except Exception as error:
+        if error is not cause or session is None:
+            raise
+    return status, session
 
 
-def _check(status: int, cause: BaseException | None) -> None:
-    if status:
-        raise ProgramError(status) from cause
-
-
-def _run(target: Target) -> tuple[int, BaseException | None]:
-    """The status that a program exits with, and what led to it."""
+def _run(target: Target) -> tuple[int, Exception | None]:
+    """The status that a program exits with, and what it failed with."""
     try:
         target.run()
     except Halted:
         raise
     except SystemExit as exit_:
-        return status_of(exit_), exit_
+        status = status_of(exit_)
+        return status, _failed(status, exit_) if status else None
     except Exception as error:  # noqa: BLE001 - as Python does
         _print(error)
         return 1, error
     return 0, None
+
+
+def _raise(cause: Exception | None) -> None:
+    if cause is not None:
+        raise cause
+
+
+def _failed(status: int, exit_: SystemExit) -> ProgramError:
+    """What a run fails with whose program said only a status; with what led to it, for whoever takes the run up."""
+    error = ProgramError(status)
+    error.__cause__ = exit_
+    return error
 
 
 def _print(error: Exception) -> None:

@@ -60,15 +60,17 @@ class Seal:
         """Raise SealedError if an effect is refused."""
         if event == "open":
             if self._files and _is_write(args) and not self._is_allowed(args[0]):
-                self._refuse(f"write {_shown(args[0])}")
+                self.refuse(f"write {_shown(args[0])}")
         elif event in _OUTSIDE:
             at = _OUTSIDE[event]
             target = None if at is None or at >= len(args) else args[at]
             if event == "sqlite3.connect" and target in {":memory:", ""}:
                 return
-            self._refuse(f"{event.replace('socket.', '').replace('subprocess.', '')} {_shown(target)}".rstrip())
+            self.refuse(f"{event.replace('socket.', '').replace('subprocess.', '')} {_shown(target)}".rstrip())
+        elif event == "os.mkdir" and Path(os.fsdecode(args[0])).is_dir():
+            return  # which changes nothing, whatever Python says to it
         elif self._files and event in _CHANGES and not self._is_allowed(args[_CHANGES[event]]):
-            self._refuse(f"{event.partition('.')[2]} {_shown(args[_CHANGES[event]])}")
+            self.refuse(f"{event.partition('.')[2]} {_shown(args[_CHANGES[event]])}")
 
     def _is_allowed(self, path: Any) -> bool:
         if isinstance(path, int):
@@ -82,7 +84,8 @@ class Seal:
         real = os.path.realpath(name)
         return any(real == folder or real.startswith(folder + os.sep) for folder in self._allowed)
 
-    def _refuse(self, what: str) -> None:
+    def refuse(self, what: str) -> None:
+        """Raise SealedError, and note that it was."""
         hit = Hit(what, _line())
         self.hits.append(hit)
         raise SealedError(what, hit.where)

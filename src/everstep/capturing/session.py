@@ -8,6 +8,8 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 from everstep.capturing import loops, seams, senses, strays
+from everstep.capturing.command import CAPTURED
+from everstep.capturing.children import Children
 from everstep.capturing.exchange import Exchange, Halted, end_open_calls
 from everstep.capturing.seal import Seal, leave_network, sealed
 from everstep.capturing.threads import Gate, look_up
@@ -32,7 +34,6 @@ from everstep.trail.twin import AsyncTrail
 Mode = Literal["record", "verify", "lenient"]
 Sealing = Literal["off", "calls", "files", "hard"]
 _COUNTS = ("input_tokens", "output_tokens", "cached_tokens")
-CAPTURED = "captured"  # in what is said of a run: that it is one of a program, and how that was called
 
 
 class Captured(Workflow[..., Any]):
@@ -64,6 +65,7 @@ class Session:
         self.open_calls: set[Exchange] = set()
         self.senses: senses.Senses
         self.gate = Gate(life.run)
+        self.children: Children | None = None  # how its processes are captured, if they are
         self.strays: list[str] = []  # the names of threads that asked, and that no lane of the program started
         self.value: Any = None  # what the program gave
         self.report: ReplayReport | None = None
@@ -109,6 +111,11 @@ class Session:
         lane = here()
         return lane is not None and lane.run is self.run
 
+    def refuse(self, what: str) -> None:
+        """Raise SealedError, if this is a replay that is sealed: of an effect that Python tells nobody of."""
+        if self._seal is not None:
+            self._seal.refuse(what)
+
     def refused(self) -> Iterator[Divergence]:
         """What the program tried to do and a replay does not let happen."""
         for hit in [] if self._seal is None else self._seal.hits:
@@ -153,6 +160,8 @@ def capture(
     whole_process: bool = False,
     clock: bool = True,
     entropy: bool = True,
+    parent: str | None = None,
+    children: str | None = None,
 ) -> Iterator[Session]:
     """Make the calls of what follows the steps of a run, or have them answered by one.
 
@@ -160,6 +169,7 @@ def capture(
     then live. With mode="verify" nothing is live, and what differs raises DivergenceError. `seal` says what a replay
     refuses that is not on record: calls to the outside, or also files written elsewhere than in temporary folders and
     those that `allow` names. `clock` and `entropy` say whether time and chance are such that a replay has them again.
+    With the URL of the trail as `children` the Python processes that are started are captured, too, as child runs.
     """
     trail = trail.trail if isinstance(trail, AsyncTrail) else trail
     seams.install()
@@ -169,9 +179,12 @@ def capture(
     program = Captured(name, code, typed)
     program.keeps_cancelled = whole_process  # we hear of signals before its event loop does
     program.senses = senses.said(clock_too=clock, entropy_too=entropy)
-    life = _begun(trail, id, program, command, mode, tags, durability)
+    life = _begun(trail, id, program, command, mode, tags, durability, parent)
     session = Session(life, unknown, prices)
     session.senses = senses.Senses(life, clock_too=clock, entropy_too=entropy)
+    if children is not None and mode == "record":
+        how = {"unknown": unknown, "durability": durability, "clock": clock, "entropy": entropy}
+        session.children = Children(life.run, children, how)
     began, error = time.perf_counter(), None
     token = CURRENT.set(life.run.root)
     try:
@@ -217,11 +230,12 @@ def _begun(
     mode: Mode,
     tags: Mapping[str, str] | None,
     durability: Durability | None,
+    parent: str | None,
 ) -> Life:
     args = () if command is None else (command,)
     if mode == "record":
         life = Life(trail, durability or trail.durability or "sync", LEASE_SECONDS, program, AS_CHILD)
-        if life.begin(run_id, args, {}, tags=tags) is not None:
+        if life.begin(run_id, args, {}, tags=tags, parent=parent) is not None:
             raise RunFinishedError(str(run_id), trail.run(str(run_id)).status)
         return life
     replay = Replay(trail, "sync", 0.0, program, AS_CHILD)
@@ -232,14 +246,17 @@ def _begun(
 
 def _end(session: Session, error: BaseException | None, took: float, mode: Mode) -> None:
     life, run = session.life, session.run
+    if session.children is not None:
+        session.children.close()
     try:
         session.gate.open()
         end_open_calls(session.open_calls)
+        if isinstance(life, Replay):
+            life.run.found += session.refused()  # before how the program ended, which may have come of it
         for waiter in life.end(session.value, error, None):
             if callable(waiter):
                 waiter()
         if isinstance(life, Replay):
-            life.run.found += session.refused()
             life.compare_state(session.compared)
             assert life.trail is not None  # noqa: S101 - there is no replay without one
             session.report = life.report(life.trail.run(session.id), mode, took)
@@ -251,6 +268,7 @@ def _end(session: Session, error: BaseException | None, took: float, mode: Mode)
         raise SealedError(refused.step, refused.message.partition(" would ")[0])
     if isinstance(error, Suspended) and run.waiting:
         run_id, seq = run.waiting[0]
-        raise UnknownOutcomeError(run_id, session.run.name, seq)
+        assert life.trail is not None  # noqa: S101 - only a stored run waits
+        raise UnknownOutcomeError(run_id, life.trail.step(run_id, seq, view=True).name, seq)
     if error is not None and not isinstance(error, Suspended):
         raise error

@@ -16,7 +16,7 @@ from everstep.cli.app import apart, app_option, load, named, still_to_name, work
 from everstep.cli.capturing import ask_for_program, command_argument, resumed, unknown_option
 from everstep.cli.output import Cell
 from everstep.cli.questions import Questions, text_of
-from everstep.cli.session import Session, address, options, run_ids, session
+from everstep.cli.session import Session, about, address, options, run_ids, session
 from everstep.cli.text import brief, whole
 from everstep.codec.record import StepRecord
 from everstep.errors import NotWaitingError
@@ -116,7 +116,7 @@ def answer(run: str, value: str | None, pause: int | None, *, retry: bool) -> in
         here.output.data(answer={"run": run, "pause": found, "value": plain.plain(meant), "retry": retry})
     else:
         taken = "to be tried again" if retry else brief(meant, _SHORT)
-        here.output.talk(f"taken: {taken}\nnext: {here.command('resume', outermost(trail, run), *still_to_name())}")
+        here.output.talk(f"taken: {taken}\nnext: {_to_resume(here, trail, outermost(trail, run))}")
     return exits.OK
 
 
@@ -132,6 +132,10 @@ def _say_which(here: Session, trail: Trail, run: str, pause: int | None, value: 
         for words, row in zip(asked.commands(), asked.rows, strict=False)
     ]
     return ConflictError("\n  ".join([f"{run} has {len(asked.rows):,} open questions; say which:", *lines]))
+
+
+def _to_resume(here: Session, trail: Trail, run_id: str) -> str:
+    return here.command("resume", run_id, *still_to_name(about(trail, run_id)))
 
 
 def _meant(asked: StepRecord | None, text: str) -> Any:

@@ -56,7 +56,7 @@ def _nexts(
     if at_work:
         yield ["cancel", run.id]
     elif run.status is not Status.COMPLETED and _is_of_a_workflow(tree):
-        yield ["resume", run.id, *still_to_name()]
+        yield ["resume", run.id, *still_to_name(None if tree.start is None else tree.start.metadata)]
     elif run.status is not Status.FAILED:
         yield ["state", run.id]
 

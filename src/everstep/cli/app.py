@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from functools import reduce
 from importlib import import_module
@@ -14,6 +15,7 @@ from typing import Any
 
 import click
 
+from everstep.capturing.command import CAPTURED
 from everstep.cli import exits
 from everstep.cli.session import NotThereError
 
@@ -51,8 +53,14 @@ def named(app: str | None) -> str:
     return found
 
 
-def still_to_name() -> list[str]:
-    """What is to be added to a command that runs code: nothing if pyproject.toml names the app."""
+def still_to_name(about: Mapping[str, Any] | None = None) -> list[str]:
+    """What is to be added to a command that runs code: nothing if pyproject.toml names the app.
+
+    With what is said of a run: of a program, how it was called.
+    """
+    typed = (about or {}).get(CAPTURED)
+    if typed is not None:
+        return ["--", *map(str, typed)]
     return [] if configured() else ["--app", "MODULE"]
 
 

@@ -68,6 +68,11 @@ def _told_replay(session: Session, said: dict[str, Any]) -> int:
         _output(said).data(replay=report.to_dict())
     else:
         _say(report)
+        if report.first is not None and report.first.seq is not None:
+            at = [] if not said.get("named") else ["--trail", said["named"]]
+            before = str(max(report.first.seq - 1, 0))
+            _say(f"next: {shlex.join(['everstep', 'show', f'{session.id}@{report.first.seq}', *at])}")
+            _say(f"      {shlex.join(['everstep', 'fork', session.id, '--at', before, *at, '--', *said['words']])}")
     return exits.OK if report.identical else exits.DIFFERENT
 
 

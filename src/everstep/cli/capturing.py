@@ -9,15 +9,13 @@ from typing import Any
 
 import click
 
-from everstep.capturing.command import VARIABLE, parsed
-from everstep.capturing.session import CAPTURED
-from everstep.cli.session import Session, address, options, session
+from everstep.capturing.command import CAPTURED, ENTRY, HASHES, VARIABLE, parsed
+from everstep.cli.session import Session, about, address, options, session
 from everstep.trail.trail import Trail
 
-_ENTRY = "everstep.cli.captured"
-_HASHES = "0"  # the seed of all hashes: sets and dicts of a program are in the same order whenever it runs
 _SETTINGS: dict[str, Any] = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 
+children_option = click.option("--children", is_flag=True, help="Record the Python programs that it starts, too.")
 command_argument = click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ...]")
 
 
@@ -28,6 +26,7 @@ command_argument = click.argument("command", nargs=-1, type=click.UNPROCESSED, m
 @click.option(
     "--durability", type=click.Choice(["sync", "async", "exit"]), help="When a step counts as kept; else by the trail."
 )
+@children_option
 @click.option("--quiet", is_flag=True, help="Say nothing of our own.")
 @options
 def record(
@@ -43,12 +42,12 @@ def record(
 
 def launch(here: Session, command: tuple[str, ...], said: dict[str, Any]) -> None:
     """Become the program, under capture. Does not return."""
-    program = parsed(command)
+    program = parsed(command, others=bool(said.get("children") or said.get("mode")))
     said = {"trail": here.url, "named": here.shown, "json": here.output.as_json, "words": list(command), **said}
     environment = dict(os.environ)
     environment[VARIABLE] = json.dumps(said)
-    environment["PYTHONHASHSEED"] = _HASHES
-    program.start(_ENTRY, environment)
+    environment["PYTHONHASHSEED"] = HASHES
+    program.start(ENTRY, environment)
 
 
 def _tag(given: str) -> tuple[str, str]:
@@ -65,13 +64,13 @@ unknown_option = click.option(
 )
 
 
-def resumed(here: Session, run: str, command: tuple[str, ...], unknown: str | None) -> None:
+def resumed(here: Session, run: str, command: tuple[str, ...], unknown: str | None, *, children: bool) -> None:
     """Go on with the run of a program."""
     trail = here.open()
     run_id, _ = address(trail, run)
     _check_captured(trail, run_id, command)
     trail.close()
-    launch(here, command, {"id": run_id, "unknown": unknown})
+    launch(here, command, {"id": run_id, "unknown": unknown, "children": children})
 
 
 def replayed(
@@ -98,10 +97,7 @@ def _check_captured(trail: Trail, run_id: str, command: tuple[str, ...]) -> None
 
 def typed_before(trail: Trail, run_id: str) -> list[str] | None:
     """How the program of a run was called; None if it is not the run of a program."""
-    row = trail.run(run_id)
-    if row.oldest != 0 or row.head < 0:
-        return None
-    found = (trail.step(run_id, 0, view=True).metadata or {}).get(CAPTURED)
+    found = about(trail, run_id).get(CAPTURED)
     return None if found is None else [str(word) for word in found]
 
 

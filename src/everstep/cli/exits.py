@@ -26,6 +26,10 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
 )
 # What the library calls by its Python names, in the words of this command line.
 _WORDS = {
+    "trail.answer(run_id, value), or trail.answer(run_id, retry=True). "
+    '@step(external=True, unknown="retry") repeats it with the same idempotency key.': (
+        "`everstep answer RUN VALUE`, or `everstep answer RUN --retry`. `everstep resume --unknown retry` repeats it."
+    ),
     "trail.runs() lists what there is": "`everstep runs` lists what there is",
     "Run `trail.verify()`": "Run `everstep verify`",
 }

@@ -8,7 +8,7 @@ import click
 
 from everstep.cli.app import still_to_name
 from everstep.cli.output import Cell
-from everstep.cli.session import options, run_ids, session
+from everstep.cli.session import about, options, run_ids, session
 
 _STYLES = {"high:": "red", "likely:": "yellow", "weak:": "dim"}
 
@@ -29,5 +29,5 @@ def why(run: str) -> None:
         style = next((style for word, style in _STYLES.items() if f" {word} it " in line), "")
         here.output.line(Cell(line, style))
     for words in (shlex.split(line)[1:] for line in found.next):
-        app = still_to_name() if words[0] == "resume" else []
+        app = still_to_name(about(trail, words[1])) if words[0] == "resume" else []
         here.output.talk(f"next: {here.command(*words, *app)}")

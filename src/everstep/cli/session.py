@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,7 +70,9 @@ class Session:
     def command(self, *words: object) -> str:
         """A command line of ours that works where this one was typed."""
         trail = ["--trail", self.shown] if self.shown else []
-        return shlex.join(["everstep", *map(str, words), *trail])
+        said = list(map(str, words))
+        at = said.index("--") if "--" in said else len(said)  # what follows are the words of a program
+        return shlex.join(["everstep", *said[:at], *trail, *said[at:]])
 
 
 def options(command: F) -> F:
@@ -119,6 +121,12 @@ def position(cursor: str | None) -> int:
     if not cursor.isdecimal() or len(cursor) > 18:
         raise click.UsageError(f"{cursor!r} is no cursor; pass on the one that the last page gave.")
     return int(cursor)
+
+
+def about(trail: Trail, run_id: str) -> Mapping[str, Any]:
+    """What was said of a run when it began; nothing where that is gone."""
+    run = trail.run(run_id)
+    return {} if run.oldest or run.head < 0 else trail.step(run_id, 0, view=True).metadata or {}
 
 
 def run_ids(context: click.Context, _: click.Parameter, incomplete: str) -> Iterable[CompletionItem]:

@@ -14,13 +14,15 @@ from everstep.codec import delta
 from everstep.codec.record import DECISION, METADATA, StepRecord, places
 from everstep.codec.values import encode
 from everstep.errors import ErasedError
-from everstep.journal.track import AT, CHAIN, CUT, STEPS
+from everstep.journal.track import AGAIN, AT, CHAIN, CUT, STEPS, TURNS
 from everstep.model import Kind
 from everstep.trail.compare import Change, changes
 from everstep.trail.outline import Node
 from everstep.trail.wording import shown
 
-_OURS = frozenset({AT, CHAIN, CUT, STEPS, "reason"})  # in the metadata: the journal's notes, and what is told elsewhere
+_OURS = frozenset(
+    {AGAIN, AT, CHAIN, CUT, STEPS, TURNS, "jump", "reason", "seed"}
+)  # in the metadata: the journal's notes, and what is told elsewhere
 _TIMES = ("_ms", "_s", "_seconds", "latency", "duration")  # ends of names in the usage: time is no difference
 _OUTPUT = "(the output)"
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from everstep.capturing import calling, process
 from everstep.capturing.awaited_process import Heard, Link, Tap
+from everstep.capturing.children import environment
 from everstep.capturing.layout import checked
 from everstep.capturing.process import Transcript
 from everstep.capturing.session import boundary
@@ -54,9 +55,10 @@ async def _started(
 
     async def live() -> tuple[Transcript, Heard]:
         tap = Tap()
+        told = {**named, "env": environment(named.get("env"))}
         token = CURRENT.set(OUTSIDE)  # whatever is started for it belongs to nobody
         try:
-            transport, _ = await plain(loop, lambda: tap, *args, **named)
+            transport, _ = await plain(loop, lambda: tap, *args, **told)
         finally:
             CURRENT.reset(token)
         taps.append(tap)

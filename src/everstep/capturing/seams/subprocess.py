@@ -19,6 +19,7 @@ from typing import Any
 
 from everstep.capturing import calling
 from everstep.capturing.calls import Call
+from everstep.capturing.children import environment, exported
 from everstep.capturing.layout import checked
 from everstep.capturing.pipes import Flow, Pump
 from everstep.capturing.process import Transcript, request
@@ -60,7 +61,7 @@ def _running(plain: Any) -> Any:
 
         def live() -> tuple[Transcript, Nothing]:
             transcript = Transcript(0)
-            transcript.exit = plain(command)
+            transcript.exit = plain(exported(command))
             return transcript, Nothing()
 
         asked = request(command, None, (), lane.run.captured.unknown, shell=True)  # noqa: S604 - only told
@@ -173,7 +174,7 @@ def _start(popen: Any, lane: Any, execute: Any, given: dict[str, Any]) -> None:
 
 def _execute(popen: Any, execute: Any, given: dict[str, Any], flows: list[Flow]) -> None:
     """Start the process with pipes of its own; those of the program lead to us."""
-    ours = dict(given)
+    ours = {**given, "env": environment(given["env"])}
     for kind, near, far in (
         ("in", "p2cwrite", "p2cread"),
         ("out", "c2pread", "c2pwrite"),

@@ -36,6 +36,8 @@ def _told(plain: Any, name: str) -> Any:
     @functools.wraps(plain)
     def wrapped(*args: Any, **named: Any) -> Any:
         lane = boundary()
+        if lane is not None and lane.run.captured.replays:
+            lane.run.captured.refuse(f"start a process by {name}")
         if lane is None or lane.run.captured.replays:
             return _apart(plain(*args, **named), name)
         if lane.run.run_id not in told:
