@@ -20,11 +20,12 @@ from everstep.codec.values import encode, scan_encode, view
 from everstep.errors import UnstorableError
 from everstep.model import Redacted, Secret
 from everstep.policy.key import load_key
+from everstep.policy.patterns import Pattern
 from everstep.policy.rules import HINTS, NEAR, RULES, RUN, Rule, is_secret_name
 from everstep.policy.walk import rebuild
 
 PLACEHOLDER = b"[redacted:"  # what stands where a secret was begins with it
-_PLACEHOLDER = re.compile(r"\[redacted:[a-z0-9-]+:[0-9a-f]{16}\]")
+_PLACEHOLDER = Pattern(r"\[redacted:[a-z0-9-]+:[0-9a-f]{16}\]")
 
 # Bytes to two letters: x for what tokens are made of, a space for the rest.
 _TOKEN_BYTES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
@@ -35,10 +36,10 @@ _LONG_RUN = b"x" * RUN
 # text was quoted again. And a name in the query of a URL or in a form. In bytes one pattern for each first character:
 # a search jumps to a character, and crawls to one of several.
 _NAME = "([A-Za-z][A-Za-z0-9_.-]{1,63})"
-_IN_QUOTES = re.compile(rf"[\"'](?={_NAME}\\*[\"']\s*:\s*b?(\\*)([\"']))")
-_IN_QUERY = re.compile(rf"(?:\?|&(?:amp;)?){_NAME}=([^\s&;#\"'<>\\]+)")
+_IN_QUOTES = Pattern(rf"[\"'](?={_NAME}\\*[\"']\s*:\s*b?(\\*)([\"']))")
+_IN_QUERY = Pattern(rf"(?:\?|&(?:amp;)?){_NAME}=([^\s&;#\"'<>\\]+)")
 _NAMED = [
-    (ord(first), re.compile(f"{re.escape(first)}{rest}".encode()))
+    (ord(first), Pattern(f"{re.escape(first)}{rest}".encode()))
     for first, rest in [
         ('"', rf"(?={_NAME}\\*[\"']\s*:\s*b?\\*[\"'])"),
         ("'", rf"(?={_NAME}\\*[\"']\s*:\s*b?\\*[\"'])"),
@@ -50,18 +51,18 @@ _NAMED = [
 # jumps from one equals sign to the next and looks back for the name.
 _EQUALS = ord("=")
 _SET_TO = r"=b?(\\*)([\"'])"
-_ASSIGNED, _ASSIGNED_BYTES = re.compile(_SET_TO), re.compile(_SET_TO.encode())
-_BACKWARDS, _BACKWARDS_BYTES = re.compile("[A-Za-z0-9_.-]{2,64}"), re.compile(rb"[A-Za-z0-9_.-]{2,64}")
+_ASSIGNED, _ASSIGNED_BYTES = Pattern(_SET_TO), Pattern(_SET_TO.encode())
+_BACKWARDS, _BACKWARDS_BYTES = Pattern("[A-Za-z0-9_.-]{2,64}"), Pattern(rb"[A-Za-z0-9_.-]{2,64}")
 _LONGEST_NAME = 64
 # The encoding of a list or tuple of _TWO whose first item is a str or bytes that may be the name of a secret.
 _TWO = 0x92
-_PAIR = re.compile(
+_PAIR = Pattern(
     rb"\x92(?:[\xa1-\xbf]|[\xd9\xc4].)[A-Za-z0-9_.-]{0,60}?(?i:%s)" % HINTS.encode(),
     re.DOTALL,
 )
 # The dtype of an array of text: four bytes a character, so the searches would not see it.
 _U = ord("U")
-_WIDE_TEXT = re.compile(rb"U(?<=[<>]U)[1-9]")
+_WIDE_TEXT = Pattern(rb"U(?<=[<>]U)[1-9]")
 
 _EMPTY = (str, bytes, list, tuple, dict, set, frozenset)
 _TRIES = 16
@@ -92,18 +93,21 @@ class Gate:
 
     def __init__(self, key: Callable[[], bytes] = load_key, extra: Iterable[Rule] = ()) -> None:
         self._key = key
-        self._rules = (*extra, *RULES)
+        given = tuple(extra)
+        self._rules = (*given, *RULES)
         self._names = _Names()
         self._clean: set[str] = set()
         in_run = [rule for rule in self._rules if rule.in_run]
         self._prefix = _any_of(literal for rule in in_run for literal in rule.literals)
-        self._in_run = re.compile("|".join(f"(?:{_ungrouped(rule.loose)})" for rule in in_run).encode())
+        self._in_run = Pattern("|".join(f"(?:{_ungrouped(rule.loose)})" for rule in in_run).encode())
         self._anywhere = [
-            (min(literal, key=_commonness), literal, re.compile(rule.loose.encode()) if rule.loose else None)
+            (min(literal, key=_commonness), literal, Pattern(rule.loose.encode()) if rule.loose else None)
             for rule in self._rules
             if not rule.in_run
             for literal in map(str.encode, rule.literals)
         ]
+        for rule in given:
+            re.compile((rule.loose or "").encode())  # one that cannot be searched is refused now
         self._always = any(not rule.literals for rule in self._rules)
 
     def gate(self, value: Any) -> bytes:
@@ -363,12 +367,12 @@ def _commonness(byte: int) -> int:
     return -_COMMON.find(byte) if byte in _COMMON else -len(_COMMON)
 
 
-def _any_of(literals: Iterable[str]) -> re.Pattern[bytes]:
+def _any_of(literals: Iterable[str]) -> Pattern:
     """A pattern for all literals, sorted by first letter: the search tries one group instead of every literal."""
     groups: dict[str, list[str]] = {}
     for literal in literals:
         groups.setdefault(literal[0], []).append(re.escape(literal[1:]))
-    return re.compile("|".join(f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in groups.items()).encode())
+    return Pattern("|".join(f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in groups.items()).encode())
 
 
 def _ungrouped(loose: str | None) -> str:

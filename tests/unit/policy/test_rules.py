@@ -153,3 +153,9 @@ def test_a_name_that_counts_tokens_or_resembles_a_secret_is_not_one(name: str) -
 def test_a_rule_that_cannot_work_is_refused(name: str, pattern: str, literals: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"rule"):
         Rule(name, pattern, literals)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_every_rule_of_our_own_would_be_taken_from_anybody(rule: Rule) -> None:
+    """They are not checked when they are loaded."""
+    Rule(rule.name, rule.pattern, rule.literals, loose=rule.loose, in_run=rule.in_run)
