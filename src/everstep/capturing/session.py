@@ -8,8 +8,8 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 from everstep.capturing import loops, seams, senses, strays
-from everstep.capturing.command import CAPTURED
 from everstep.capturing.children import Children
+from everstep.capturing.command import CAPTURED
 from everstep.capturing.exchange import Exchange, Halted, end_open_calls
 from everstep.capturing.seal import Seal, leave_network, sealed
 from everstep.capturing.threads import Gate, look_up
@@ -209,6 +209,8 @@ def capture(
         error = taken_out.__cause__ or Suspended()
     finally:
         CURRENT.reset(token)
+        if session.children is not None:
+            session.children.close()
     _end(session, error, (time.perf_counter() - began) * 1000, mode)
 
 
@@ -246,8 +248,6 @@ def _begun(
 
 def _end(session: Session, error: BaseException | None, took: float, mode: Mode) -> None:
     life, run = session.life, session.run
-    if session.children is not None:
-        session.children.close()
     try:
         session.gate.open()
         end_open_calls(session.open_calls)

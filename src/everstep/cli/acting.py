@@ -13,7 +13,7 @@ import click
 from everstep.cli import exits, plain
 from everstep.cli.advising import go_on_with
 from everstep.cli.app import apart, app_option, load, named, still_to_name, workflow_in
-from everstep.cli.capturing import ask_for_program, command_argument, resumed, unknown_option
+from everstep.cli.capturing import ask_for_program, children_option, command_argument, resumed, unknown_option
 from everstep.cli.output import Cell
 from everstep.cli.questions import Questions, text_of
 from everstep.cli.session import Session, about, address, options, run_ids, session
@@ -166,15 +166,16 @@ def _question(trail: Trail, run_id: str, pause: int | None) -> StepRecord | None
 @command_argument
 @app_option
 @unknown_option
+@children_option
 @options
-def resume(run: str, command: tuple[str, ...], app: str | None, unknown: str | None) -> int:
+def resume(run: str, command: tuple[str, ...], app: str | None, unknown: str | None, *, children: bool) -> int:
     """Go on with a run that was interrupted, failed or paused. What has completed is not run again.
 
     Of a workflow by its code, which --app names; of a program by the program, named after two dashes.
     """
     here = session()
     if command:
-        resumed(here, run, command, unknown)
+        resumed(here, run, command, unknown, children=children)
     trail = here.open(write=True)
     run_id, seq = address(trail, run)
     ask_for_program(here, "resume", trail, run_id)

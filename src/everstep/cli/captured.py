@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -14,8 +15,11 @@ from everstep.capturing.running import run_program
 from everstep.capturing.session import Session
 from everstep.cli import exits
 from everstep.errors import DivergenceError, EverstepError, RunExistsError, RunNotFoundError
+from everstep.model import Status
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
+
+_HOW = ("mode", "unknown", "durability", "tags", "seal", "allow", "clock", "entropy", "parent")  # of capture()
 
 
 def main(words: list[str], said: dict[str, Any]) -> int:
@@ -34,12 +38,26 @@ def _ran(trail: Trail, words: list[str], said: dict[str, Any]) -> int:
     stdout = sys.stdout
     if said.get("json"):
         sys.stdout = sys.stderr  # what the program prints stays out of our data
-    how = {name: said[name] for name in ("mode", "unknown", "durability", "tags", "seal", "allow") if said.get(name)}
+    how = {name: said[name] for name in _HOW if said.get(name) is not None}
+    if said.get("children"):
+        how["children"] = said["trail"]
+    if said.get("parent") and _is_completed(trail, run_id):
+        how |= {"mode": "verify", "seal": "off"}  # the process around it is started again: it is to say the same again
     try:
         status, session = run_program(trail, words, run_id, typed=said["words"], **how)
     finally:
         sys.stdout = stdout
-    return _told_replay(session, said) if session.replays else _told(trail, session, said, status)
+    if not session.replays:
+        return _told(trail, session, said, status)
+    if said.get("parent") and session.report is not None and session.report.identical:
+        return status
+    return _told_replay(session, said)
+
+
+def _is_completed(trail: Trail, run_id: str | None) -> bool:
+    with suppress(RunNotFoundError):
+        return run_id is not None and trail.run(run_id).status is Status.COMPLETED
+    return False
 
 
 def _refuse_known(trail: Trail, run_id: str) -> None:

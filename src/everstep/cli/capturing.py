@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from everstep.capturing.command import CAPTURED, ENTRY, HASHES, VARIABLE, parsed
 from everstep.cli.session import Session, about, address, options, session
-from everstep.trail.trail import Trail
+
+if TYPE_CHECKING:
+    from everstep.trail.trail import Trail
 
 _SETTINGS: dict[str, Any] = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 
@@ -30,14 +32,20 @@ command_argument = click.argument("command", nargs=-1, type=click.UNPROCESSED, m
 @click.option("--quiet", is_flag=True, help="Say nothing of our own.")
 @options
 def record(
-    command: tuple[str, ...], run_id: str | None, tags: tuple[str, ...], durability: str | None, *, quiet: bool
+    command: tuple[str, ...],
+    run_id: str | None,
+    tags: tuple[str, ...],
+    durability: str | None,
+    *,
+    children: bool,
+    quiet: bool,
 ) -> None:
     """Run a Python program, and keep every call that it makes to the outside. It need not know."""
     here = session()
     if "://" not in here.url:
         here.path.parent.mkdir(parents=True, exist_ok=True)
-    said = {"id": run_id, "tags": dict(map(_tag, tags)), "durability": durability, "new": True, "quiet": quiet}
-    launch(here, command, said)
+    said = {"id": run_id, "tags": dict(map(_tag, tags)), "durability": durability, "children": children}
+    launch(here, command, {**said, "new": True, "quiet": quiet})
 
 
 def launch(here: Session, command: tuple[str, ...], said: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import click
 
 from everstep.cli import exits, plain
 from everstep.cli.app import apart, app_option, configured, load, named, still_to_name, workflow_in
-from everstep.cli.capturing import ask_for_program, command_argument, launch, replayed
+from everstep.cli.capturing import ask_for_program, children_option, command_argument, launch, replayed
 from everstep.cli.session import Session, address, options, run_ids, session
 from everstep.run.workflows import Workflow
 from everstep.trail.forking import Forking
@@ -86,6 +86,7 @@ def _tell(here: Session, report: ReplayReport) -> None:
 @click.option("--outcome", metavar="SEQ=VALUE", help="Let a step have given this; it is the last one that is shared.")
 @click.option("--failure", metavar="SEQ=TEXT", help="Let a step have failed with this.")
 @click.option("--reuse", is_flag=True, help="Use what the run did later, where the same is asked for.")
+@children_option
 @options
 def fork(
     run: str,
@@ -98,6 +99,7 @@ def fork(
     failure: str | None,
     *,
     reuse: bool,
+    children: bool,
 ) -> int:
     """Make a run that shares the steps of another up to a point, and can go on otherwise. VALUE is JSON, or text."""
     here = session()
@@ -117,7 +119,7 @@ def fork(
     if command:
         here.output.talk(f"made {made}, which shares {run_id} up to step {trail.run(made).fork_seq}.")
         trail.close()
-        launch(here, command, {"id": made})
+        launch(here, command, {"id": made, "children": children})
     if here.output.as_json:
         here.output.data(fork={"run": made, "forked_from": run_id, "at": trail.run(made).fork_seq})
     else:
