@@ -17,8 +17,9 @@ import click
 from everstep.cli import demo_agent, exits
 from everstep.cli.branches import row
 from everstep.cli.demo_agent import PRICE, RUN_ID
-from everstep.cli.output import Cell, Column
+from everstep.cli.output import Cell
 from everstep.cli.session import Session, options, session
+from everstep.cli.showing import columns
 from everstep.cli.tree import lines
 from everstep.run.runner import Runner
 from everstep.trail.outline import outline
@@ -101,10 +102,8 @@ class _Story:
         self._chapter("What it had done is on disk, every step of it.")
         found = outline(trail.steps(RUN_ID, view=True))
         if not self._silent:
-            columns = [Column("seq", right=True), Column(""), Column("step"), Column("took", right=True)]
             rows = [row(self._output, line, at_work=False) for line in lines(found, everything=True)]
-            rows = [[*cells[:2], *cells[3:]] for cells in rows]  # a function has no supersteps
-            self._output.table([*columns, Column("result")], rows)
+            self._output.table(*columns(rows))
         return len(found.steps)
 
     def second_life(self, path: Path, ledger: Path, killed: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from everstep.capturing.command import CAPTURED
 from everstep.cli import plain
 from everstep.cli.advising import advise
 from everstep.cli.branches import row
@@ -24,12 +25,14 @@ from everstep.cli.text import ago, brief, count, duration, stamp
 from everstep.cli.tree import Line, lines
 from everstep.errors import DamagedError, ErasedError
 from everstep.model import FINISHED, Kind, Run, Status
+from everstep.store.base import ALL
 from everstep.trail.inside import Failed, failed_so_far, is_map
 from everstep.trail.outline import Node, Outline, error_of, outline
 from everstep.trail.trail import Trail
 
 _WIDE = 200  # characters that a result may take
 _FIRST = 10  # failures that are shown
+_CHILDREN = 10  # programs that it started, too
 
 
 @click.command()
@@ -87,11 +90,11 @@ def _show_run(here: Session, trail: Trail, run: Run, *, everything: bool) -> Non
             row(here.output, line, took.get(line.node) if isinstance(line, Line) else None, at_work=at_work)
             for line in lines(tree, everything=everything)
         ]
-        here.output.table(*_columns(rows))
+        here.output.table(*columns(rows))
     advise(here, run, tree, asked, failed, items, at_work=at_work)
 
 
-def _columns(rows: list[list[Cell | str]]) -> tuple[list[Column], list[list[Cell | str]]]:
+def columns(rows: list[list[Cell | str]]) -> tuple[list[Column], list[list[Cell | str]]]:
     """The table of a run's steps. Those of a graph have a superstep, and the sizes of what went in and came out."""
     titles = ["seq", "", "superstep", "step", "took", "in", "out", "result"]
     if not any(cells[2] for cells in rows):
@@ -134,6 +137,7 @@ def _head(
     yield ("steps", _counts(run, tree)) if items is None else ("items", items.summary())
     yield from _models(trail, run)
     yield from _origin(trail, run)
+    yield from _processes(trail, run, tree)
     if run.tags:
         yield "tags", tags_text(run.tags)
     if run.oldest:
@@ -217,6 +221,17 @@ def _models(trail: Trail, run: Run) -> Iterator[tuple[str, str]]:
             f"{count(each.unpriced, 'call')} without a price" if each.unpriced and each.cost is not None else "",
         ]
         yield "models" if each is used.total else "model", ", ".join(filter(None, parts))
+
+
+def _processes(trail: Trail, run: Run, tree: Outline) -> Iterator[tuple[str, str]]:
+    """The runs of the programs that a captured program started. No step tells of them: a process may be several."""
+    if tree.start is None or CAPTURED not in tree.start.metadata:
+        return
+    below = trail.runs(parent=run.id, limit=ALL)[::-1]
+    for child in below[:_CHILDREN]:
+        yield "child", f"{child.id} ({child.status})"
+    if len(below) > _CHILDREN:
+        yield "children", f"{len(below) - _CHILDREN:,} more: everstep runs --parent {run.id}"
 
 
 def _origin(trail: Trail, run: Run) -> Iterator[tuple[str, str]]:
