@@ -165,7 +165,7 @@ class _Awaited(_Form):
 
 FORM, AWAITED = _Form(), _Awaited()
 _DONE = frozenset({"in", "gone", "signal"})  # what the program did, or what became of it
-_NAMES = {"in": "stdin", "out": "stdout", "err": "stderr"}
+NAMES = {"in": "stdin", "out": "stdout", "err": "stderr"}
 
 
 def _talk(items: Sequence[Item], clean: Callable[[str], str]) -> tuple[list[Item], bool]:
@@ -197,7 +197,7 @@ def _flat(items: Sequence[Item]) -> dict[str, Any] | None:
             continue
         answered = answered or kind != "in"
         if data[0] is not None:
-            found[_NAMES[kind]] = found.get(_NAMES[kind], b"") + data[0]
+            found[NAMES[kind]] = found.get(NAMES[kind], b"") + data[0]
         elif kind == "in":
             found["closed"] = True
     return found
@@ -212,7 +212,7 @@ def _unflat(stored: Mapping[str, Any]) -> list[Item]:
         items.append(["in", None])
     if stored.get("gone"):
         items.append(["gone"])
-    return [*items, *([kind, stored[name]] for kind, name in _NAMES.items() if kind != "in" and name in stored)]
+    return [*items, *([kind, stored[name]] for kind, name in NAMES.items() if kind != "in" and name in stored)]
 
 
 def _cleaned(data: bytes, clean: Callable[[str], str]) -> tuple[str | bytes, int | None]:

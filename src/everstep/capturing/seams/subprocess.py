@@ -22,12 +22,14 @@ from everstep.capturing.calls import Call
 from everstep.capturing.children import environment, exported
 from everstep.capturing.layout import checked
 from everstep.capturing.pipes import Flow, Pump
-from everstep.capturing.process import Transcript, request
+from everstep.capturing.process import NAMES, Transcript, request
 from everstep.capturing.seams import signals
 from everstep.capturing.session import boundary
 from everstep.capturing.tapes import Buffered, Nothing, Reader, Tape
 
-_STREAMS = (("in", "p2cwrite", "p2cread"), ("out", "c2pread", "c2pwrite"), ("err", "errread", "errwrite"))
+_STREAMS = (  # each with the program's end of its pipe, and the other one
+    ("in", "p2cwrite", "p2cread"), ("out", "c2pread", "c2pwrite"), ("err", "errread", "errwrite")
+)  # fmt: skip
 _PIPE = 1 << 16  # bytes that a pipe takes when nobody reads
 _PATIENCE = 2.0
 _TAPE = "_everstep_tape"  # the attribute of a process that is recorded, or played
@@ -146,9 +148,7 @@ def _communicating(plain: Any) -> Any:
 
 
 def _start(popen: Any, lane: Any, execute: Any, given: dict[str, Any]) -> None:
-    pipes = [
-        name for name, end in (("stdin", "p2cwrite"), ("stdout", "c2pread"), ("stderr", "errread")) if given[end] >= 0
-    ]
+    pipes = [NAMES[kind] for kind, near, _ in _STREAMS if given[near] >= 0]
     if given["errwrite"] >= 0 and given["errwrite"] == given["c2pwrite"]:
         pipes.append("stderr in stdout")
     asked = request(
@@ -175,11 +175,7 @@ def _start(popen: Any, lane: Any, execute: Any, given: dict[str, Any]) -> None:
 def _execute(popen: Any, execute: Any, given: dict[str, Any], flows: list[Flow]) -> None:
     """Start the process with pipes of its own; those of the program lead to us."""
     ours = {**given, "env": environment(given["env"])}
-    for kind, near, far in (
-        ("in", "p2cwrite", "p2cread"),
-        ("out", "c2pread", "c2pwrite"),
-        ("err", "errread", "errwrite"),
-    ):
+    for kind, near, far in _STREAMS:
         if given[near] < 0:
             continue
         read, write = os.pipe()
