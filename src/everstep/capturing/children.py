@@ -14,22 +14,21 @@ import json
 import os
 import shlex
 import shutil
-import sys
 from collections.abc import Mapping
-from hashlib import blake2b
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from everstep import actual
-from everstep.capturing.command import ENTRY, HASHES, Launch, split
-from everstep.capturing.command import VARIABLE as CAPTURE
-from everstep.errors import CaptureError
+from everstep.capturing.becoming import FOLDER, PATH, VARIABLE
+from everstep.errors import RunNotFoundError
+from everstep.model import STATUSES, Status
+from everstep.run.asked import Ask
 from everstep.run.lanes import CURRENT, OUTSIDE, Scope
+from everstep.store.base import ALL, RunQuery
+from everstep.trail.owner import is_gone
 
-VARIABLE = "EVERSTEP_CHILD"
-FOLDER = str(Path(__file__).parent / "child")
-_PATH = "PYTHONPATH"
 _SQLITE = "sqlite:///"
 
 
@@ -37,7 +36,7 @@ class Children:
     """What the processes of a program are told."""
 
     def __init__(self, run: Any, trail: str, how: Mapping[str, Any]) -> None:
-        self._run = run
+        self._run, self._store = run, run.trail.store
         # Not by tempfile, which draws by chance: the program would draw something else than in a replay.
         folder = Path(os.environ.get("TMPDIR") or Path(os.sep, "tmp"), f"everstep-{actual.token(8)}")
         self._said = {"trail": _anywhere(trail), "parent": run.run_id, "claims": str(folder), "how": dict(how)}
@@ -48,8 +47,26 @@ class Children:
         told = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
         said = {"id": self._run.child_id(scope), "starter": os.getpid(), "start": actual.token(4)}
         told[VARIABLE] = json.dumps({**self._said, **said})
-        told[_PATH] = os.pathsep.join(filter(None, (FOLDER, told.get(_PATH))))
+        told[PATH] = os.pathsep.join(filter(None, (FOLDER, told.get(PATH))))
         return told
+
+    def goes_on(self, ask: Ask) -> bool:
+        """Whether the process that a step began is a run that can go on where it was.
+
+        Then it is safe to start it again, though not while the first one is still at work.
+        """
+        scope = Scope(ask.lane, ask.name, ask.index, 1)
+        scope.ask = ask
+        with suppress(RunNotFoundError):
+            run = self._store.run(self._run.child_id(scope))
+            return run.owner is None or is_gone(run.owner) or STATUSES[run.status] is not Status.ACTIVE
+        return False
+
+    def waiting(self, scope: Scope) -> list[tuple[str, int]]:
+        """The runs below a step that wait for an answer, with the place where they do."""
+        run_id = self._run.child_id(scope)
+        paused = self._store.runs(RunQuery(status=STATUSES.index(Status.PAUSED), parent=self._run.run_id, limit=ALL))
+        return [(run.id, run.seq) for run in paused if f"{run.id}/".startswith(f"{run_id}/")]
 
     def close(self) -> None:
         """Nothing more is started."""
@@ -68,7 +85,7 @@ def exported(command: Any) -> Any:
     told = environment(None)
     if told is None:
         return command
-    words = [f"{name}={shlex.quote(told[name])}" for name in (VARIABLE, _PATH)]
+    words = [f"{name}={shlex.quote(told[name])}" for name in (VARIABLE, PATH)]
     return f"export {' '.join(words)}; {os.fsdecode(command)}"
 
 
@@ -77,58 +94,3 @@ def _anywhere(trail: str) -> str:
     if trail.startswith(_SQLITE):
         trail = unquote(trail.removeprefix(_SQLITE))
     return trail if "://" in trail else str(Path(trail).expanduser().absolute())
-
-
-# In the process.
-
-
-def become() -> None:
-    """Become the program that this Python was to run, captured. Returns, with a line, if it cannot be."""
-    said = json.loads(os.environ[VARIABLE])
-    words = list(sys.orig_argv[1:])
-    try:
-        options, target = split(sys.executable, words)
-        _check_file(target)
-    except CaptureError as error:
-        sys.stderr.write(f"everstep: a Python process of run {said['parent']!r} is not recorded: {error}\n")
-        return
-    told = {**said["how"], "trail": said["trail"], "parent": said["parent"], "id": _id(said, target)}
-    told |= {"children": True, "words": [sys.orig_argv[0], *words], "quiet": True}
-    environment = _without(os.environ)
-    environment |= {CAPTURE: json.dumps(told), "PYTHONHASHSEED": HASHES}
-    Launch(sys.executable, options, target).start(ENTRY, environment)
-
-
-def _check_file(target: list[str]) -> None:
-    if target[0] not in {"-m", "-c"} and not Path(target[0]).is_file():
-        raise CaptureError(f"{target[0]} is no file.")
-
-
-def _without(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment as the program would have it."""
-    left = {name: value for name, value in environment.items() if name not in {VARIABLE, _PATH}}
-    path = [part for part in environment.get(_PATH, "").split(os.pathsep) if part and part != FOLDER]
-    return {**left, _PATH: os.pathsep.join(path)} if path else left
-
-
-def _id(said: Mapping[str, Any], target: list[str]) -> str:
-    """The id of the run: that of the step, for the process itself; for those below, by what they run.
-
-    Which of several that run the same one is, is decided by the order in which they begin.
-    """
-    if os.getppid() == said["starter"]:
-        return str(said["id"])
-    name = Path(target[1] if target[0] == "-m" else target[0]).name.replace("%", "%25")
-    digest = blake2b(json.dumps(target).encode(), digest_size=4).hexdigest()
-    count = 0
-    while not _claimed(Path(said["claims"], f"{said['start']}-{digest}-{count}")):
-        count += 1
-    return f"{said['id']}/{name}:{digest}#{count}"
-
-
-def _claimed(place: Path) -> bool:
-    try:
-        place.mkdir(parents=True, mode=0o700)
-    except FileExistsError:
-        return False
-    return True

@@ -142,6 +142,8 @@ class Exchange:
             inner = run.enter(self.ask, recorded.attempt + 1)
             wait(flow.failed(run, self.ask, inner, error, run.leave(self.ask), None))
             raise error
+        if self._children is not None and self._children.goes_on(self.ask):
+            return
         run.suspend(self.ask.lane, recorded.id or recorded.seq, around=True)
         raise Halted(3)
 
@@ -196,6 +198,7 @@ class Exchange:
         assert inner is not None  # noqa: S101 - what has not begun does not end
         self.session.open_calls.discard(self)
         duration = run.leave(ask)
+        self._wait_with_children(error)
         stored = None if self.head is None else call.form.pack(self.head, self.chunks, self._offsets, self._clean)
         if error is not None and not flow.is_outcome(run, error, inner):
             if not isinstance(error, Exception):
@@ -208,6 +211,21 @@ class Exchange:
             self.ticket = threads.outcome_came(self)
             self.place = None if self.loop is None else run.turnstile.reserve()
         return waiter
+
+    @property
+    def _children(self) -> Any:
+        """Of a process, what knows of the runs that it is; None where it is none."""
+        return self.session.children if self.call.node_type == "process" else None
+
+    def _wait_with_children(self, error: BaseException | None) -> None:
+        """Record no outcome of a process that ended because a run in it waits for an answer. Raises Halted."""
+        if error is not None or self._children is None or self.inner is None:
+            return
+        waiting = self._children.waiting(self.inner.scope)
+        if waiting:
+            self.run.waiting += waiting
+            self.run.suspend(self.ask.lane, None, around=True)
+            raise Halted(3)
 
     def _clean(self, text: str) -> str:
         return text if self.run.trail is None else self.run.trail.gate.text(text)

@@ -21,14 +21,14 @@ def _is_helper() -> bool:
 def _become_captured() -> None:
     """Run the program again, captured. Returns if that cannot be."""
     try:
-        children = import_module("everstep.capturing.children")
+        becoming = import_module("everstep.capturing.becoming")
     except (ImportError, SyntaxError):  # not there, or this Python is too old for it
         sys.stderr.write(
             f"everstep: {sys.executable} has no everstep, so what it runs is not recorded; install it there: "
             f"{sys.executable} -m pip install everstep\n"
         )
     else:
-        children.become()
+        becoming.become()
 
 
 def _hand_on() -> None:
