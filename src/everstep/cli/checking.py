@@ -21,7 +21,7 @@ from everstep.model import Run
 from everstep.policy import key
 from everstep.store import schema
 from everstep.trail.check import Report
-from everstep.trail.opening import without_password
+from everstep.trail.naming import without_password
 from everstep.trail.trail import Trail
 
 _PAGE = 1_000

@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from everstep.cli.plain import VERSION
-from everstep.cli.text import safe
+from everstep.trail.late import Late
 
 GAP = "  "
+# Loaded with the first word: a command that becomes a program says nothing itself.
+_PLAIN, _TEXT = Late("everstep.cli.plain"), Late("everstep.cli.text")
 
 
 class Cell(NamedTuple):
@@ -49,7 +50,7 @@ class Output:
     def data(self, **parts: Any) -> None:
         """Print the one object of a command with --json. Its keys are in every answer of this version."""
         # ASCII: no stored character can reach a terminal, and no encoding of the stream can be in the way.
-        _print(json.dumps({"everstep": VERSION, **parts}, ensure_ascii=True, allow_nan=False))
+        _print(json.dumps({"everstep": _PLAIN.VERSION, **parts}, ensure_ascii=True, allow_nan=False))
 
     def table(self, columns: Sequence[Column], rows: Iterable[Row]) -> None:
         """Print rows under titles; for a program, whole and aligned, two spaces or more between columns."""
@@ -98,7 +99,7 @@ def talk(text: str) -> None:
     if sys.stdout is not None:
         sys.stdout.flush()
     if sys.stderr is not None:
-        sys.stderr.write("\n".join(safe(line) for line in text.split("\n")) + "\n")
+        sys.stderr.write("\n".join(_TEXT.safe(line) for line in text.split("\n")) + "\n")
         sys.stderr.flush()
 
 
@@ -108,4 +109,4 @@ def _print(line: str) -> None:
 
 
 def _cell(cell: Cell | str) -> Cell:
-    return Cell(safe(cell)) if isinstance(cell, str) else Cell(safe(cell.text), cell.style)
+    return Cell(_TEXT.safe(cell)) if isinstance(cell, str) else Cell(_TEXT.safe(cell.text), cell.style)

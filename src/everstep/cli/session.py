@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 import click
@@ -18,18 +18,20 @@ from click.shell_completion import CompletionItem
 from everstep.cli import exits
 from everstep.cli.output import Output
 from everstep.errors import EverstepError, RunNotFoundError, UnreadableError
-from everstep.model import Run, Status
-from everstep.store.base import ANY
-from everstep.trail.opening import MEMORY, POSTGRES, without_password
-from everstep.trail.owner import is_gone
-from everstep.trail.trail import Trail
-from everstep.trail.trail import open as open_trail
+from everstep.trail.late import Late
+from everstep.trail.naming import MEMORY, POSTGRES, SQLITE, without_password
+
+if TYPE_CHECKING:
+    from everstep.model import Run
+    from everstep.trail.trail import Trail
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 VARIABLE, DEFAULT = "EVERSTEP_TRAIL", ".everstep/trail.db"
-_SQLITE = "sqlite:///"
 _IDS = 200  # that a shell is offered
+# A command that becomes a program opens no trail.
+_MODEL, _BASE = Late("everstep.model"), Late("everstep.store.base")
+_OWNER, _TRAIL = Late("everstep.trail.owner"), Late("everstep.trail.trail")
 
 
 class NotThereError(click.ClickException):
@@ -51,19 +53,19 @@ class Session:
     @cached_property
     def path(self) -> Path:
         """The file of the trail."""
-        if self.url in {MEMORY, _SQLITE + MEMORY}:
+        if self.url in {MEMORY, SQLITE + MEMORY}:
             raise click.UsageError("a trail in memory is gone when its program ends; name a file with --trail.")
-        if self.url.startswith(_SQLITE):
-            return Path(unquote(self.url.removeprefix(_SQLITE)))
+        if self.url.startswith(SQLITE):
+            return Path(unquote(self.url.removeprefix(SQLITE)))
         return Path(self.url).expanduser()
 
     def open(self, *, write: bool = False) -> Trail:
         """The trail, closed when the command ends. One that is not there is an error: nothing is made."""
-        if "://" not in self.url.removeprefix(_SQLITE) and not self.path.exists():
+        if "://" not in self.url.removeprefix(SQLITE) and not self.path.exists():
             raise UnreadableError(
                 str(self.path), "there is no trail", f"Name one with --trail, or in {VARIABLE}; else it is {DEFAULT}."
             )
-        trail = open_trail(self.url, read_only=not write)
+        trail: Trail = _TRAIL.open(self.url, read_only=not write)
         click.get_current_context().call_on_close(trail.close)
         return trail
 
@@ -133,9 +135,9 @@ def run_ids(context: click.Context, _: click.Parameter, incomplete: str) -> Iter
     """The newest runs whose ids begin with what was typed, for a shell."""
     url = context.params.get("trail") or os.environ.get(VARIABLE) or DEFAULT
     try:
-        with open_trail(url, read_only=True) as trail:
+        with _TRAIL.open(url, read_only=True) as trail:
             # Those inside others, of which a map has many, are offered once the id of one that has some was typed.
-            asked = trail.runs(parent=ANY if "/" in incomplete else None, limit=_IDS)
+            asked = trail.runs(parent=_BASE.ANY if "/" in incomplete else None, limit=_IDS)
             found = [run for run in asked if run.id.startswith(incomplete)]
     except EverstepError:
         return []
@@ -155,6 +157,6 @@ def address(trail: Trail, text: str) -> tuple[str, int | None]:
 
 def is_interrupted(trail: Trail, run: Run) -> bool:
     """Whether a run that has not ended is at work nowhere."""
-    if run.status is not Status.ACTIVE:
+    if run.status is not _MODEL.Status.ACTIVE:
         return False
-    return run.owner is None or is_gone(run.owner) or trail.store.run(run.id).lease < time.time()
+    return run.owner is None or _OWNER.is_gone(run.owner) or trail.store.run(run.id).lease < time.time()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -12,12 +11,9 @@ from everstep.store.base import Store
 from everstep.store.memory import MemoryStore
 from everstep.store.sqlite import SqliteStore
 from everstep.trail.late import Late
+from everstep.trail.naming import MEMORY, POSTGRES, SQLITE, without_password
 
-MEMORY = ":memory:"
-_SQLITE = "sqlite:///"
-POSTGRES = ("postgresql://", "postgres://")
 _POSTGRES = Late("everstep.store.postgres")
-_PASSWORD = re.compile(r"(?<=://)([^/?#@:]*):.*@|([?&](?:ssl)?password=)[^&]*")
 
 
 def open_store(url: str | os.PathLike[str], *, read_only: bool) -> Store:
@@ -27,20 +23,15 @@ def open_store(url: str | os.PathLike[str], *, read_only: bool) -> Store:
         raise OpenError(
             "the trail's URL is empty. Give a path, 'sqlite:///path/to/trail.db' or 'postgresql://host/name'."
         )
-    if text in {MEMORY, _SQLITE + MEMORY}:
+    if text in {MEMORY, SQLITE + MEMORY}:
         if read_only:
             raise ReadOnlyError(MEMORY)
         return MemoryStore()
-    if text.startswith(_SQLITE):
-        return SqliteStore(unquote(text.removeprefix(_SQLITE)), read_only=read_only)
+    if text.startswith(SQLITE):
+        return SqliteStore(unquote(text.removeprefix(SQLITE)), read_only=read_only)
     if text.startswith(POSTGRES):
         store: Store = _POSTGRES.PostgresStore(text, read_only=read_only)
         return store
     if "://" in text or (isinstance(url, str) and text.startswith("sqlite:")):
         raise UnknownSchemeError(without_password(text))
     return SqliteStore(str(Path(text).expanduser()), read_only=read_only)
-
-
-def without_password(url: str) -> str:
-    """A URL as it may be shown."""
-    return _PASSWORD.sub(lambda found: f"{found[1]}@" if found[1] is not None else found[2], url)
