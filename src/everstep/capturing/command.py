@@ -18,6 +18,7 @@ VARIABLE = "EVERSTEP_CAPTURE"
 ENTRY = "everstep.cli.captured"  # the module that runs a program, as the variable says
 OUTER = "everstep.capturing.outer"  # the program that stands for a command that is none of Python
 HASHES = "0"  # the seed of all hashes: sets and dicts of a program are in the same order whenever it runs
+CHILDREN = "children"  # in the same: that the programs which it starts are recorded, too
 CAPTURED = "captured"  # in what is said of a run: that it is one of a program, and how that was called
 _PYTHON = re.compile(r"python(\d+(\.\d+)?)?(\.exe)?")
 _ALONE, _WITH_WORD = frozenset("bBdEhiIOPqsSuvVx?"), frozenset("WX")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from everstep.capturing import loops, seams, senses, strays
 from everstep.capturing.children import Children
-from everstep.capturing.command import CAPTURED
+from everstep.capturing.command import CAPTURED, CHILDREN
 from everstep.capturing.exchange import Exchange, Halted, end_open_calls
 from everstep.capturing.seal import Seal, leave_network, sealed
 from everstep.capturing.threads import Gate, look_up
@@ -179,6 +179,8 @@ def capture(
     program = Captured(name, code, typed)
     program.keeps_cancelled = whole_process  # we hear of signals before its event loop does
     program.senses = senses.said(clock_too=clock, entropy_too=entropy)
+    if children is not None:
+        program.senses[CHILDREN] = True
     life = _begun(trail, id, program, command, mode, tags, durability, parent)
     session = Session(life, unknown, prices)
     session.senses = senses.Senses(life, clock_too=clock, entropy_too=entropy)

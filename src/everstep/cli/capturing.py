@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everstep.capturing.command import CAPTURED, ENTRY, HASHES, VARIABLE, parsed
+from everstep.capturing.command import CAPTURED, CHILDREN, ENTRY, HASHES, VARIABLE, parsed
 from everstep.cli.session import Session, about, address, options, session
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def resumed(here: Session, run: str, command: tuple[str, ...], unknown: str | No
     trail = here.open()
     run_id, _ = address(trail, run)
     _check_captured(trail, run_id, command)
+    children = children or with_children(trail, run_id)
     trail.close()
     launch(here, command, {"id": run_id, "unknown": unknown, "children": children})
 
@@ -107,6 +108,11 @@ def typed_before(trail: Trail, run_id: str) -> list[str] | None:
     """How the program of a run was called; None if it is not the run of a program."""
     found = about(trail, run_id).get(CAPTURED)
     return None if found is None else [str(word) for word in found]
+
+
+def with_children(trail: Trail, run_id: str) -> bool:
+    """Whether the programs that a program starts were recorded, too: then they are when it goes on."""
+    return bool(about(trail, run_id).get(CHILDREN))
 
 
 def ask_for_program(here: Session, verb: str, trail: Trail, run_id: str) -> None:

@@ -9,7 +9,7 @@ import click
 
 from everstep.cli import exits, plain
 from everstep.cli.app import apart, app_option, configured, load, named, still_to_name, workflow_in
-from everstep.cli.capturing import ask_for_program, children_option, command_argument, launch, replayed
+from everstep.cli.capturing import ask_for_program, children_option, command_argument, launch, replayed, with_children
 from everstep.cli.session import Session, address, options, run_ids, session
 from everstep.run.workflows import Workflow
 from everstep.trail.forking import Forking
@@ -118,6 +118,7 @@ def fork(
     made = _made(trail, run_id, point, said)
     if command:
         here.output.talk(f"made {made}, which shares {run_id} up to step {trail.run(made).fork_seq}.")
+        children = children or with_children(trail, made)
         trail.close()
         launch(here, command, {"id": made, "children": children})
     if here.output.as_json:
