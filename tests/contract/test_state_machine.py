@@ -1,4 +1,4 @@
-"""The same calls, in any order, on the SQLite store and on the memory store as its model: what they give must agree."""
+"""The same calls, in any order, on a store and on the memory store as its model: what they give must agree."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from everstep.errors import EverstepError, RunNotFoundError
 from everstep.model import KIND_NUMBER, Kind, Status
 from everstep.store.base import Append, Claim, Counts, RunQuery, RunRow
 from everstep.store.memory import MemoryStore
+from everstep.store.postgres import PostgresStore
 from everstep.store.sqlite import SqliteStore
 from everstep.testing.rows import history, keyframe, new_run, pieces, row
 
@@ -30,7 +31,7 @@ LEASES = st.sampled_from([0.0, 1e6])  # ended at once, or never
 PICKS = st.integers(0, 100)  # of whatever there is, by remainder
 # In memory where there is such a place: it is the answers that are compared here, not what survives a power cut.
 FOLDER = "/dev/shm" if Path("/dev/shm").is_dir() else None
-AnyStore = MemoryStore | SqliteStore
+AnyStore = MemoryStore | SqliteStore | PostgresStore
 Both = tuple[Claim, Claim]  # a claim as each store gave it: keys and generations are a store's own affair
 
 
@@ -39,10 +40,13 @@ class Stores(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.mkdtemp(dir=FOLDER)
         self.model = MemoryStore()
-        self.real = SqliteStore(str(Path(self.folder) / "trail.db"))
+        self.real = self.open()
         self.claims: list[Both] = []
         self.appends: list[tuple[Append, Append]] = []
         self.gone = RunRow(0, "r9", "", "", 0, None, 0.0, 1, 3, b"", 0, 0, None, None, None, None, None, None, {}, 0, 0)
+
+    def open(self) -> SqliteStore | PostgresStore:
+        return SqliteStore(str(Path(self.folder) / "trail.db"))
 
     def teardown(self) -> None:
         try:
@@ -165,7 +169,7 @@ class Stores(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.real.close()
-        self.real = SqliteStore(self.real.where)
+        self.real = self.open()
 
     @rule(status=st.sampled_from([None, 0, 1]), flow=st.sampled_from([None, "", "x"]), limit=st.integers(0, 3))
     def list(self, status: int | None, flow: str | None, limit: int) -> None:

@@ -179,7 +179,7 @@ class MemoryStore:
             raise ConflictError(claim.run_id, entries[0].seq, -1)
         if run.epoch != claim.epoch or run.hash != claim.hash:
             if run.base <= last.seq <= run.seq and run.at(last.seq).hash == last.hash:
-                return True
+                return append.keyframe is None or append.keyframe.seq in run.keyframes
             if run.epoch != claim.epoch:
                 raise StaleWriterError(claim.run_id, claim.epoch, run.epoch)
             raise ConflictError(claim.run_id, entries[0].seq, run.seq)

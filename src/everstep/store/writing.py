@@ -44,7 +44,7 @@ def add_rows(connection: apsw.Connection, append: Append, execute: Callable[...,
     if connection.changes() != 1:
         connection.execute("delete from step where id > last_insert_rowid() - ?", (len(entries),))
         _explain(connection, append)
-        return True
+        return append.keyframe is None or _is_kept(connection, claim.key, append.keyframe.seq)
     row = connection.last_insert_rowid()
     if append.blobs:
         connection.executemany("insert or ignore into blob values(?, ?)", append.blobs.items())
@@ -82,6 +82,10 @@ def _set_status(connection: apsw.Connection, key: int, status: int, last: Entry)
     if ended is not None:
         connection.execute("update run set owner = null, request = null where key = ?", (key,))
     rows.reseal(connection, key)
+
+
+def _is_kept(connection: apsw.Connection, key: int, seq: int) -> bool:
+    return bool(rows.ask(connection, "select 1 from keyframe where run = ? and seq = ?", (key, seq)))
 
 
 def _keep(connection: apsw.Connection, claim: Claim, frame: Keyframe, row: int) -> bool:

@@ -105,6 +105,14 @@ class Appending(Place):
         assert store.append(append)
         assert history(store) == rows
 
+    def test_the_same_append_again_tells_whether_its_keyframe_is_kept(self, store: Store) -> None:
+        writer = begin(store, rows=1)
+        for passed in (0, 1):
+            writer.claim = writer.claim._replace(generation=writer.claim.generation - passed)
+            [new] = writer.rows()
+            append = writer.draft([new], keyframe=keyframe(new))
+            assert [store.append(append), store.append(append)] == [not passed] * 2
+
     def test_an_append_of_known_and_new_rows_is_refused_as_a_whole(self, store: Store) -> None:
         writer = begin(store, rows=1)
         start = writer.claim

@@ -39,6 +39,14 @@ class AppendsAnywhere(MemoryStore):
         return super()._append(append)
 
 
+@caught_by("the_same_append_again_tells_whether_its_keyframe_is_kept")
+class TakesKeyframesForKept(MemoryStore):
+    def _append(self, append: Append) -> bool:
+        run = self._runs.get(append.claim.run_id)
+        before = None if run is None else run.seq
+        return super()._append(append) or (run is not None and run.seq == before)
+
+
 @caught_by("an_append_that_does_not_follow_the_head_is_refused", "the_error_of_a_refused_append_names_the_run")
 class NamesTheWrongHead(MemoryStore):
     def _append(self, append: Append) -> bool:
