@@ -10,6 +10,8 @@ from tests.capture.server import ModelServer
 from tests.integration.plugging import pytest_in
 from tests.integration.support import environment
 
+pytest_plugins = ["pytester"]
+
 TEST = """
 import os
 import httpx

@@ -42,6 +42,7 @@ def prompt(text: str, **more: Any) -> dict[str, Any]:
     return {"model": "m", "max_tokens": 9, "messages": messages, "input": messages, **more}
 
 
+@pytest.mark.torture  # each of them is recorded, and so run, in other tests
 @pytest.mark.parametrize("agent", sorted({*names()} - {"tool_loop"}))  # which has a test of its own
 def test_every_agent_runs_on_a_bare_python(agent: str, server: ModelServer, tmp_path: Path) -> None:
     done = run(agent, server.url, tmp_path)

@@ -45,8 +45,12 @@ class Target:
         return None if text is None else blake2b(text, digest_size=8).hexdigest()
 
     def run(self) -> None:
-        """Run it as the main module, threads and exit handlers included. Raises what it raises."""
+        """Run it as the main module. Raises what it raises."""
         {"": self._file, "-m": self._module, "-c": self._text}[self.kind]()
+
+    @staticmethod
+    def finish() -> None:
+        """What Python does when a program has ended, however it did: wait for its threads, call its exit handlers."""
         for thread in threading.enumerate():
             if thread is not threading.main_thread() and not thread.daemon:
                 thread.join()
@@ -81,6 +85,22 @@ def _main_module() -> ModuleType:
     main.__dict__["__builtins__"] = sys.modules["builtins"]
     sys.modules["__main__"] = main
     return main
+
+
+def finish() -> None:
+    """Do what Python does when the main module is through, however it ended: it belongs to the run.
+
+    Pools that nobody shut down are told to end, threads are waited for, and exit handlers are called.
+    """
+    for tell in reversed(getattr(threading, "_threading_atexits", ())):
+        tell()
+    while left := [thread for thread in threading.enumerate() if not thread.daemon and _is_other(thread)]:
+        left[0].join()
+    atexit._run_exitfuncs()  # noqa: SLF001 - the run is over when Python calls them
+
+
+def _is_other(thread: threading.Thread) -> bool:
+    return thread not in {threading.main_thread(), threading.current_thread()}
 
 
 def status_of(exit_: SystemExit) -> int:

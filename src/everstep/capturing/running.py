@@ -9,7 +9,7 @@ from typing import Any
 
 from everstep.capturing.exchange import Halted
 from everstep.capturing.output import kept_output
-from everstep.capturing.program import Target, status_of
+from everstep.capturing.program import Target, finish, status_of
 from everstep.capturing.session import Session, capture
 from everstep.errors import DivergenceError, ProgramError, SealedError
 from everstep.trail.trail import Trail
@@ -29,7 +29,10 @@ def run_program(trail: Trail, words: Sequence[str], run_id: str | None, **how: A
             ) as session,
             kept_output() as (out, err),
         ):  # fmt: skip
-            status, cause = _run(target)
+            try:
+                status, cause = _run(target)
+            finally:
+                finish()
             sys.stdout.flush()
             printed = {"stdout": out.text(), "stderr": err.text(), "exit": status}
             session.ends_with(printed, compared=("stdout", "exit"))
@@ -46,17 +49,19 @@ def run_program(trail: Trail, words: Sequence[str], run_id: str | None, **how: A
 
 def _run(target: Target) -> tuple[int, Exception | None]:
     """The status that a program exits with, and what it failed with."""
+    status, error = 0, None
     try:
         target.run()
     except Halted:
         raise
     except SystemExit as exit_:
         status = status_of(exit_)
-        return status, _failed(status, exit_) if status else None
-    except Exception as error:  # noqa: BLE001 - as Python does
-        _print(error)
-        return 1, error
-    return 0, None
+        error = _failed(status, exit_) if status else None
+    except Exception as raised:  # noqa: BLE001 - as Python does
+        _print(raised)
+        status, error = 1, raised
+    target.finish()
+    return status, error
 
 
 def _raise(cause: Exception | None) -> None:
