@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from everstep.codec import record
 from everstep.codec.chain import Entry, genesis
-from everstep.errors import EverstepError, RunNotFoundError
+from everstep.errors import EverstepError, OwnedError, RunNotFoundError
 from everstep.model import KIND_NUMBER, Kind, Status
 from everstep.store.base import Append, Claim, Counts, RunQuery, RunRow
 from everstep.store.memory import MemoryStore
@@ -216,6 +216,8 @@ def _plain(given: Any) -> Any:
             return Counts
         case list():
             return [_plain(one) for one in given]
+        case OwnedError():
+            return given.run_id, given.owner  # for how long is seen a moment earlier or later
         case EverstepError():
             return type(given), str(given)
         case _:

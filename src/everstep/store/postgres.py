@@ -206,7 +206,7 @@ class PostgresStore:
     # Reading: any thread, each on a connection of its own while it reads.
 
     def _read(self, work: Callable[[Link], T], *, snapshot: bool = True) -> T:
-        """What the work gives, in one snapshot; read again if the connection was lost."""
+        """What the work gives, in one snapshot; asked again if the connection was lost."""
         self._check_open()
         end, naps = time.monotonic() + self._patience, iter(_NAPS)
         while True:
@@ -234,7 +234,10 @@ class PostgresStore:
             self._give_back(link)
             raise
         except BaseException as error:
-            lost = isinstance(error, driver.Error) and postgres_link.is_lost(error, link)
+            # A replica also ends what is in the way of what it has to follow.
+            lost = isinstance(error, driver.Error) and (
+                postgres_link.is_lost(error, link) or postgres_link.is_passing(error)
+            )
             link.close()
             if lost:
                 raise _GoneError(_words(error)) from error

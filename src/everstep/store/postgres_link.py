@@ -101,7 +101,7 @@ def address(url: str) -> Address:
     where = (
         f"postgresql://{place}{':' + port if port else ''}/{quote(shown.get('dbname', ''))}{'?' + rest if rest else ''}"
     )
-    return Address({**_DEFAULTS, **parameters}, where)
+    return Address({**_DEFAULTS, **parameters, "client_encoding": "utf8"}, where)
 
 
 def connect(place: Address, *, read_only: bool) -> Link:
@@ -250,7 +250,7 @@ def translated(where: str) -> Iterator[None]:
 def translate(error: Exception, where: str) -> EverstepError:  # noqa: PLR0911 - a table, one row each
     """The typed error for what the server said."""
     state, said = getattr(error, "sqlstate", None) or "", " ".join(str(error).split())
-    if state in {"53100", "53200"}:
+    if state == "53100":
         return DiskFullError(where)
     if state == "25006":
         return StoreError(
