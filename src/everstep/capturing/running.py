@@ -49,7 +49,8 @@ def run_program(trail: Trail, words: Sequence[str], run_id: str | None, **how: A
 
 def _run(target: Target) -> tuple[int, Exception | None]:
     """The status that a program exits with, and what it failed with."""
-    status, error = 0, None
+    status = 0
+    error: Exception | None = None
     try:
         target.run()
     except Halted:
