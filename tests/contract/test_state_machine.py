@@ -205,7 +205,7 @@ def _outcome(call: Callable[[AnyStore, int], Any], store: AnyStore, which: int) 
         return error
 
 
-def _plain(given: Any) -> Any:
+def _plain(given: Any) -> Any:  # noqa: PLR0911 - a table, one row each
     """What must be the same in both stores: all but keys, leases, generations, and how much was let go of at once."""
     match given:
         case Claim():
