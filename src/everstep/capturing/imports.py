@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 Patch = Callable[[ModuleType], None]
 
 
-class _After(Loader):
+class _After:  # none of importlib.abc: that is loaded for nobody else
     """Loads a module as it would be loaded, then patches it."""
 
     def __init__(self, loader: Any, patch: Patch) -> None:
@@ -31,7 +30,7 @@ class _After(Loader):
         self._patch(module)
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     def __init__(self, patches: dict[str, Patch]) -> None:
         self._patches = patches
 
@@ -44,7 +43,7 @@ class _Finder(MetaPathFinder):
         for finder in sys.meta_path:
             if finder is not self and (spec := finder.find_spec(fullname, path, target)) is not None:
                 if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-                    spec.loader = _After(spec.loader, patch)
+                    spec.loader = _After(spec.loader, patch)  # type: ignore[assignment] # it does what one does
                 return spec
         self._patches[fullname] = patch  # it is not there; perhaps it will be
         return None

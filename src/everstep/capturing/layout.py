@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import reduce
-from importlib.metadata import PackageNotFoundError, version
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -25,7 +25,8 @@ def checked(module: ModuleType, name: str, parameters: list[str] | None) -> Any:
 
 
 def _version(module: ModuleType) -> str:
+    metadata = import_module("importlib.metadata")  # needed for an error alone
     try:
-        return version(module.__name__.partition(".")[0])
-    except PackageNotFoundError:
+        return str(metadata.version(module.__name__.partition(".")[0]))
+    except metadata.PackageNotFoundError:
         return str(getattr(module, "__version__", "?"))

@@ -27,30 +27,34 @@ from everstep.policy.redaction import Gate
 from everstep.policy.rules import Rule
 from everstep.store.base import ALL, ANY, Caches, Counts, Retains, RunQuery, RunRow, Searches, Store
 from everstep.store.search import Field, held_in
-from everstep.trail import answers, retention, supersteps
+from everstep.trail import answers, retention
 from everstep.trail.beginning import Beginning, begin, gated_tags
-from everstep.trail.bisecting import Bisection, bisect
-from everstep.trail.check import Report, verify
 from everstep.trail.compare import Change, changes
-from everstep.trail.comparing import Comparison, compare
 from everstep.trail.detail import text
 from everstep.trail.events import Events
 from everstep.trail.forking import Forking, fork
 from everstep.trail.late import Late
 from everstep.trail.opening import open_store
 from everstep.trail.reading import Reader
-from everstep.trail.rebuilding import ReplayMode, Replays, replayed
 from everstep.trail.recorder import Recorder
-from everstep.trail.replayed import ReplayReport
-from everstep.trail.supersteps import CheckpointContent, Supersteps
-from everstep.trail.usage import Usage, usage
 
 if TYPE_CHECKING:
+    from everstep.trail.bisecting import Bisection
+    from everstep.trail.check import Report
+    from everstep.trail.comparing import Comparison
+    from everstep.trail.rebuilding import ReplayMode, Replays
+    from everstep.trail.replayed import ReplayReport
+    from everstep.trail.supersteps import CheckpointContent, Supersteps
+    from everstep.trail.usage import Usage
     from everstep.trail.why.report import Why
 
 _PATIENCE = 10.0  # seconds that closing waits for handlers of events
-_JUDGING = Late("everstep.trail.why.judging")
-_EXPORTING, _IMPORTING = Late("everstep.trail.exporting"), Late("everstep.trail.importing")
+# Questions of people, which no program asks that records.
+_BISECTING, _COMPARING, _EXPORTING, _IMPORTING, _REBUILDING = (
+    Late(f"everstep.trail.{verb}ing") for verb in ("bisect", "compar", "export", "import", "rebuild")
+)
+_CHECK, _JUDGING = Late("everstep.trail.check"), Late("everstep.trail.why.judging")
+_SUPERSTEPS, _USAGE = Late("everstep.trail.supersteps"), Late("everstep.trail.usage")
 
 
 class Runs(list[Run]):
@@ -189,7 +193,7 @@ class Trail:
             if wanted in {None, why}:
                 found.append(Checkpoint(owner, record.seq, record.name, why, record.started_at, record.metadata))
         if owner_id is not None and wanted in {None, CheckpointKind.BOUNDARY}:
-            return supersteps.merged(found, Supersteps(self.store, owner_id).boundaries(), limit)
+            found = _SUPERSTEPS.merged(found, self._supersteps(owner_id).boundaries(), limit)
         return found[:limit]
 
     # A graph's run, superstep by superstep.
@@ -198,15 +202,15 @@ class Trail:
 
     def get_steps(self, run_id: str, superstep: int | None = None, *, view: bool = False) -> list[StepRecord]:
         """The steps as people count them: one for each time a node, or a step at the top, ended; failures too."""
-        return Supersteps(self.store, self._id(run_id), as_view=view).steps(superstep)
+        return self._supersteps(self._id(run_id), view=view).steps(superstep)
 
     def get_state(self, run_id: str, superstep: int | None = None, *, view: bool = False) -> dict[str, Any]:
         """The values after a superstep, the newest by default. Raises StepNotFoundError or PrunedError."""
-        return Supersteps(self.store, self._id(run_id), as_view=view).state(superstep)
+        return self._supersteps(self._id(run_id), view=view).state(superstep)
 
     def get_checkpoint(self, run_id: str, superstep: int | None = None, *, view: bool = False) -> CheckpointContent:
         """The values after a superstep and the steps that led there. Raises StepNotFoundError or PrunedError."""
-        return Supersteps(self.store, self._id(run_id), as_view=view).content(superstep)
+        return self._supersteps(self._id(run_id), view=view).content(superstep)
 
     def get_run_inputs(self, run_id: str, *, view: bool = False) -> Any:
         """What a run began with. Raises PrunedError when its first step was pruned."""
@@ -214,7 +218,12 @@ class Trail:
 
     def step_at(self, address: str, *, view: bool = False) -> StepRecord:
         """The newest step at `run:superstep:node`. Raises StepNotFoundError or PrunedError."""
-        return supersteps.at_address(self, address, view=view)
+        found: StepRecord = _SUPERSTEPS.at_address(self, address, view=view)
+        return found
+
+    def _supersteps(self, run_id: str, *, view: bool = False) -> Supersteps:
+        found: Supersteps = _SUPERSTEPS.Supersteps(self.store, run_id, as_view=view)
+        return found
 
     def lineage(self, run_id: str) -> list[Run]:
         """Where a run came from and what came of it: its ancestors from the root on, itself, then its forks."""
@@ -241,7 +250,8 @@ class Trail:
 
         Nothing is executed. Raises RunNotFoundError, StepNotFoundError, PrunedError.
         """
-        return compare(self, self._point(a), self._point(b))
+        found: Comparison = _COMPARING.compare(self, self._point(a), self._point(b))
+        return found
 
     def bisect(self, run: str | Checkpoint, test: Callable[[dict[str, Any]], bool | None]) -> Bisection:
         """The first step after which a test of the state fails, found by halving: of 1,000 states it sees about ten.
@@ -249,7 +259,8 @@ class Trail:
         `test` is given the values, with classes as plain data: true if they are good, false if not, None if it cannot
         tell. What it raises is raised here.
         """
-        return bisect(self, self._point(run), lambda _, values: test(values))
+        found: Bisection = _BISECTING.bisect(self, self._point(run), lambda _, values: test(values))
+        return found
 
     def _point(self, given: str | Checkpoint) -> tuple[str, int | None]:
         return (given.run_id, given.seq) if isinstance(given, Checkpoint) else self._address(given)
@@ -281,11 +292,13 @@ class Trail:
 
     def usage(self, run_id: str) -> Usage:
         """What the models of a run and its child runs were asked, how many tokens that took, and what it cost."""
-        return usage(self, self._id(run_id))
+        found: Usage = _USAGE.usage(self, self._id(run_id))
+        return found
 
     def verify(self, run_id: str | None = None) -> Report:
         """Check every row, keyframe and piece of one run, or of all."""
-        return verify(self.store, None if run_id is None else self._id(run_id))
+        found: Report = _CHECK.verify(self.store, None if run_id is None else self._id(run_id))
+        return found
 
     def replay(
         self,
@@ -303,7 +316,7 @@ class Trail:
         `recorded`, with one `verify`. `inputs` are for a run whose inputs could not be stored. Leaves named in `rerun`
         are called all the same, and what they give is compared: for those that are nothing but code.
         """
-        return replayed(self, self.run(run_id), workflow, mode, inputs, rerun)
+        return _REBUILDING.replayed(self, self.run(run_id), workflow, mode, inputs, rerun)  # type: ignore[no-any-return] # loaded late
 
     # Moving: a run as a file, to be kept beside the code and replayed by its tests.
 
