@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -39,6 +39,16 @@ class Head:
     def get(self, name: str) -> str | None:
         """The value of a header, by its name in lower case."""
         return next((value for key, value in self.headers if key.lower() == name), None)
+
+    def lines(self) -> bytes:
+        """As its server would send it, by HTTP/1."""
+        lines = [f"{self.version} {self.status} {self.reason}", *(f"{name}: {value}" for name, value in self.headers)]
+        return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
+
+
+def pairs(raw: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """Headers, from their bytes."""
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
 
 
 def request(

@@ -119,7 +119,7 @@ class Answer(io.RawIOBase):
 
     def __init__(self, method: str, head: Head, chunks: Any) -> None:
         self._chunks = chunks
-        self._waiting = memoryview(_lines(head))
+        self._waiting = memoryview(head.lines())
         self._chunked = (head.get("transfer-encoding") or "").lower() == "chunked"
         self.length = None if self._chunked else head.length
         if method == "HEAD" or head.status in _NO_BODY:
@@ -174,11 +174,6 @@ class Answer(io.RawIOBase):
         if not self.closed:
             super().close()
             self._chunks.close()
-
-
-def _lines(head: Head) -> bytes:
-    lines = [f"{head.version} {head.status} {head.reason}", *(f"{name}: {value}" for name, value in head.headers)]
-    return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
 
 
 def revived(kind: str, message: str, *modules: ModuleType) -> BaseException:

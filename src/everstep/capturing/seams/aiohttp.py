@@ -15,7 +15,7 @@ from typing import Any
 from everstep.capturing import calling
 from everstep.capturing.calling import AwaitedChunks, AwaitedRecordedChunks
 from everstep.capturing.calls import Call
-from everstep.capturing.http import FORM, Head, request
+from everstep.capturing.http import FORM, Head, pairs, request
 from everstep.capturing.layout import checked
 from everstep.capturing.seams import aiohttp_bodies, aiohttp_errors, aiohttp_sockets
 from everstep.capturing.seams.likeness import Stage
@@ -84,10 +84,6 @@ class _Seam:
         def revive(kind: str, message: str) -> BaseException:
             return aiohttp_errors.revived(self.aio, asked, kind, message)
 
-        kind = asked.headers.get("content-type", "")
-        _, found, border = kind.partition("boundary=")
-        if found and kind.startswith("multipart/"):  # chance, and of no meaning
-            body = body.replace(border.strip('"').encode(), b"boundary")
         call = request(asked.method, str(asked.url), asked.headers, body, revive, lane.run.captured.unknown)
         call.form = AS_READ
         return call
@@ -168,9 +164,8 @@ AS_READ = _AsRead()
 
 
 def _head(response: Any, *, unpacks: bool) -> _Head:
-    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.raw_headers]
-    version = response.version
-    head = _Head(response.status, pairs, f"HTTP/{version.major}.{version.minor}", response.reason or "")
+    version = f"HTTP/{response.version.major}.{response.version.minor}"
+    head = _Head(response.status, pairs(response.raw_headers), version, response.reason or "")
     head.cancelled = []
     head.unpacked = unpacks and "content-encoding" in response.headers
     return head
@@ -193,8 +188,7 @@ async def revived(aio: ModuleType, asked: Any, head: Head) -> Any:
         request_info=asked.request_info, traces=known["_traces"], loop=loop, session=known["_session"],
         stream_writer=_Written(),
     )  # fmt: skip
-    lines = [f"{head.version} {head.status} {head.reason}", *(f"{name}: {value}" for name, value in head.headers)]
-    protocol.data_received("\r\n".join([*lines, "", ""]).encode("latin-1", "replace"))
+    protocol.data_received(head.lines())
     await response.start(aio.connector.Connection(_Connector(), asked.connection_key, protocol, loop))
     return response
 

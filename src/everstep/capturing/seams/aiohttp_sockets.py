@@ -14,7 +14,7 @@ from typing import Any
 
 from everstep.capturing import duplex, duplex_awaited
 from everstep.capturing.calls import Call
-from everstep.capturing.http import Head
+from everstep.capturing.http import Head, pairs
 from everstep.capturing.layout import checked
 from everstep.capturing.seams import aiohttp_errors
 from everstep.capturing.seams.likeness import Stage
@@ -62,9 +62,7 @@ def _call(aio: ModuleType, lane: Lane, asked: Any, options: dict[str, Any]) -> C
 
 
 def _opened(socket: Any) -> dict[str, Any]:
-    headers = [
-        [name.decode("latin-1"), value.decode("latin-1")] for name, value in vars(socket)["_response"].raw_headers
-    ]
+    headers = [list(pair) for pair in pairs(vars(socket)["_response"].raw_headers)]
     return {
         "status": 101, "headers": headers, "protocol": socket.protocol, "compress": socket.compress,
         "notakeover": socket.client_notakeover,

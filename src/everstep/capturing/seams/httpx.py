@@ -8,7 +8,7 @@ from typing import Any
 
 from everstep.capturing import calling
 from everstep.capturing.calls import Call
-from everstep.capturing.http import Head, request
+from everstep.capturing.http import Head, pairs, request
 from everstep.capturing.layout import checked
 from everstep.capturing.session import boundary
 from everstep.run.lanes import Lane
@@ -71,8 +71,7 @@ def _call(hx: ModuleType, lane: Lane, asked: Any) -> Call:
 def _head(response: Any) -> Head:
     kept = [response.extensions.get(name, b"") for name in _KEPT]
     version, reason = (each.decode("latin-1") if isinstance(each, bytes) else str(each) for each in kept)
-    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers.raw]
-    return Head(response.status_code, pairs, version or "HTTP/1.1", reason)
+    return Head(response.status_code, pairs(response.headers.raw), version or "HTTP/1.1", reason)
 
 
 def _response(hx: ModuleType, head: Head, stream: Any, answers: list[Any]) -> Any:
