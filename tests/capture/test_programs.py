@@ -138,6 +138,45 @@ def test_however_a_program_ends_its_run_is_there(shell: Shell, ending: str, stat
     assert replayed.returncode == 0, replayed.stderr
 
 
+LATER = """
+import atexit, threading
+from concurrent.futures import ThreadPoolExecutor
+
+def later(name):
+    print(name, client.get(f"{URL}/plain/{name}").json()["counter"], flush=True)
+
+def thread():
+    time.sleep(0.1)
+    later("thread")
+
+atexit.register(later, "exit")
+pool = ThreadPoolExecutor(2)  # nobody shuts it down
+pool.submit(later, "pool").result()
+threading.Thread(target=thread).start()
+"""
+
+
+@pytest.mark.parametrize(("ending", "status"), [("", 0), ("sys.exit(2)", 2), ("raise ValueError('no room')", 1)])
+def test_what_python_does_at_the_end_belongs_to_the_run(shell: Shell, ending: str, status: int) -> None:
+    """Threads and exit handlers call, too, when the main module is through: however it ended."""
+    shell.write(f"{CALLS}\n{LATER}\n{ending}\n")
+    recorded = shell.everstep("record", "--id", "trip", CALLS="1")
+    assert recorded.returncode == status, recorded.stderr
+    assert [line.split()[0] for line in recorded.stdout.splitlines()[2:]] == ["pool", "thread", "exit"]
+    shell.server.stop()
+    replayed = shell.everstep("replay", "trip", CALLS="1")
+    assert (replayed.returncode, replayed.stdout) == (0, recorded.stdout), replayed.stderr
+
+
+def test_a_thread_that_nobody_waits_for_may_be_in_a_call_at_the_end(shell: Shell) -> None:
+    slow = "threading.Thread(target=client.get, args=(URL + '/slow?s=20',), daemon=True).start(); time.sleep(0.2)"
+    shell.write(f"{CALLS}\nimport threading\n{slow}\nclient.get(URL + '/plain/last')\n")
+    recorded = shell.everstep("record", "--id", "trip", CALLS="1")
+    assert recorded.returncode == 0, recorded.stderr
+    with shell.opened() as trail:
+        assert trail.run("trip").status is Status.COMPLETED
+
+
 def test_a_program_that_failed_is_taken_up_where_it_failed(shell: Shell) -> None:
     shell.write(CALLS + "client.get(URL + '/flaky?key=k').raise_for_status()\nprint('through')\n")
     assert shell.everstep("record", "--id", "trip").returncode == 1

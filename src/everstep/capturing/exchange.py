@@ -288,8 +288,13 @@ class inside:  # noqa: N801 - it is used as a function is
 
 
 def end_open_calls(exchanges: set[Exchange]) -> None:
-    """Record what is left of answers that the code neither read to the end nor closed."""
+    """Record what is left of answers that the code neither read to the end nor closed.
+
+    A call that was not answered at all (in a thread that nobody waits for) has no outcome.
+    """
     for exchange in list(exchanges):
         exchange.loop = None
+        if exchange.head is None:
+            continue
         with suppress(EverstepError):
             wait(exchange.end(early=True))

@@ -48,14 +48,6 @@ class Target:
         """Run it as the main module. Raises what it raises."""
         {"": self._file, "-m": self._module, "-c": self._text}[self.kind]()
 
-    @staticmethod
-    def finish() -> None:
-        """What Python does when a program has ended, however it did: wait for its threads, call its exit handlers."""
-        for thread in threading.enumerate():
-            if thread is not threading.main_thread() and not thread.daemon:
-                thread.join()
-        atexit._run_exitfuncs()  # noqa: SLF001 - what they do belongs to the run, which is over when Python calls them
-
     def _file(self) -> None:
         path = Path(self.what)
         sys.argv = [self.what, *self.args]

@@ -61,7 +61,6 @@ def _run(target: Target) -> tuple[int, Exception | None]:
     except Exception as raised:  # noqa: BLE001 - as Python does
         _print(raised)
         status, error = 1, raised
-    target.finish()
     return status, error
 
 
