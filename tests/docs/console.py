@@ -27,7 +27,7 @@ def commands_of(text: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for line in text.splitlines():
         if line.startswith("$ "):
-            found.append((line[2:].split("#", maxsplit=1)[0].strip(), ""))
+            found.append((line[2:].split(" #", maxsplit=1)[0].strip(), ""))
         elif found:
             command, shown = found[-1]
             found[-1] = command, f"{shown}{line}\n"

@@ -30,6 +30,7 @@ from everstep.store.base import ALL, RunQuery
 from everstep.trail.owner import is_gone
 
 _SQLITE = "sqlite:///"
+_TEMPORARY = "TMPDIR"
 
 
 class Children:
@@ -38,7 +39,7 @@ class Children:
     def __init__(self, run: Any, trail: str, how: Mapping[str, Any]) -> None:
         self._run, self._store = run, run.trail.store
         # Not by tempfile, which draws by chance: the program would draw something else than in a replay.
-        folder = Path(os.environ.get("TMPDIR") or Path(os.sep, "tmp"), f"everstep-{actual.token(8)}")
+        folder = Path(os.environ.get(_TEMPORARY) or Path(os.sep, "tmp"), f"everstep-{actual.token(8)}")
         self._said = {"trail": _anywhere(trail), "parent": run.run_id, "claims": str(folder), "how": dict(how)}
 
     def told(self, scope: Scope, given: Mapping[Any, Any] | None) -> dict[str, str]:
