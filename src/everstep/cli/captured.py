@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shlex
@@ -115,4 +116,5 @@ def _output(said: dict[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
+    gc.freeze()  # what is loaded by now stays: no collection looks at it, and neither does the end of the process
     sys.exit(main(sys.argv[1:], json.loads(os.environ.pop(VARIABLE))))

@@ -214,7 +214,7 @@ class Gate:
 
     def _token_in_runs(self, data: bytes, shape: bytes, start: int) -> bool:
         """Whether one of the long runs is a token. Most are ids, so only the runs are looked at, not all of `data`."""
-        find, prefix, token = shape.find, self._prefix.search, self._in_run.match
+        find, prefix = shape.find, self._prefix.search
         while start >= 0:
             end = find(b" ", start + RUN)
             if end < 0:
@@ -223,7 +223,7 @@ class Gate:
             tries = 0
             while found:
                 # A run full of beginnings is looked at closely instead: trying each of them could take forever.
-                if token(data, found.start()) or tries == _TRIES:
+                if self._in_run.match(data, found.start()) or tries == _TRIES:
                     return True
                 tries += 1
                 found = prefix(data, found.start() + 1, end)
