@@ -18,14 +18,16 @@ EVERSTEP = (sys.executable, "-m", "everstep.cli")
 
 
 def _replays(agent: str, folder: Path, times: int) -> None:
-    trail, program = {"EVERSTEP_TRAIL": str(folder / "trail.db")}, ("--", sys.executable)
+    trail, program = str(folder / "trail.db"), ("--", sys.executable)
     with ModelServer() as server:
-        recorded = run(agent, server.url, folder, python=[*EVERSTEP, "record", "--id", "r", *program], **trail)
+        recorded = run(
+            agent, server.url, folder, python=[*EVERSTEP, "record", "--id", "r", *program], EVERSTEP_TRAIL=trail
+        )
     assert recorded.returncode == STATUS.get(agent, 0), recorded.stderr
     asked = len(server.requests)
     for _ in range(times):
         again = [*EVERSTEP, "replay", "r", "--sealed", "--allow", str(folder), *program]
-        replayed = run(agent, server.url, folder, python=again, **trail)
+        replayed = run(agent, server.url, folder, python=again, EVERSTEP_TRAIL=trail)
         assert (replayed.returncode, replayed.stdout) == (0, recorded.stdout), replayed.stderr
         assert "r: identical" in replayed.stderr
     assert len(server.requests) == asked
