@@ -155,6 +155,35 @@ def test_a_parent_and_its_child_that_are_killed_go_on_where_they_were(ground: Gr
     assert ground.run("replay", "x", *program[1:])[0] == out
 
 
+def test_a_child_that_was_killed_before_it_began_is_started_again(ground: Ground) -> None:
+    """Nobody is asked: it did nothing yet. Not so a process of which that cannot be known."""
+    (ground.folder / "site").mkdir()
+    ground.write("site/sitecustomize.py", """
+        import os, pathlib, sys, time
+        if "SLOW" in os.environ and "asks.py" in sys.orig_argv:
+            pathlib.Path("began").touch()
+            time.sleep(60)
+        """)  # fmt: skip
+    ground.write(
+        "parent.py",
+        """
+        import subprocess, sys
+        python = [sys.executable, *sys.argv[1:]]
+        print(subprocess.check_output([*python, "asks.py", "buys" if sys.argv[1:] else "late", "1"], text=True))
+        """,
+    )
+    began, program = ground.folder / "began", ("--children", "--", "python", "parent.py")
+    process = ground.start("record", "--id", "x", *program, SLOW="1", PYTHONPATH=str(ground.folder / "site"))
+    while not began.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.001)
+    ground.kill(process, 0)
+    assert ground.runs("x") == {}
+    assert "late 0 " in ground.run("resume", "x", *program)[0]
+    ground.kill(ground.start("record", "--id", "y", *program, "-I", DIE="1"), 3)
+    ground.run("resume", "y", *program, "-I", status=7)
+
+
 def test_a_script_that_is_killed_goes_on_with_the_programs_that_it_starts(ground: Ground) -> None:
     """Those that had completed say the same again, and ask nothing."""
     ground.write("asks.sh", "python asks.py first 2\npython asks.py second 6\n")

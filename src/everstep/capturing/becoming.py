@@ -13,7 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from everstep.capturing.command import ENTRY, HASHES, Launch, split
+from everstep.capturing.command import ENTRY, HASHES, PYTHON, Launch, split
 from everstep.capturing.command import VARIABLE as CAPTURE
 from everstep.errors import CaptureError
 
@@ -37,6 +37,19 @@ def become() -> None:
     environment = _without(os.environ)
     environment |= {CAPTURE: json.dumps(told), "PYTHONHASHSEED": HASHES}
     Launch(sys.executable, options, target).start(ENTRY, environment)
+
+
+def is_certain(request: Mapping[str, Any]) -> bool:
+    """Whether a process that was asked for so is captured for sure, and so does nothing before its run is there."""
+    words = request["args"]
+    if {"shell", "executable", "cwd"} & request.keys() or words[0] != PYTHON:  # of another Python nobody knows
+        return False
+    try:
+        options, target = split(words[0], words[1:])
+        _check_file(target)
+    except CaptureError:
+        return False
+    return not any("S" in option for option in options)  # without `site` there is nothing of ours
 
 
 def _check_file(target: list[str]) -> None:

@@ -15,13 +15,12 @@ import os
 import shlex
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from everstep import actual
-from everstep.capturing.becoming import FOLDER, PATH, VARIABLE
+from everstep.capturing.becoming import FOLDER, PATH, VARIABLE, is_certain
 from everstep.errors import RunNotFoundError
 from everstep.model import STATUSES, Status
 from everstep.run.asked import Ask
@@ -51,17 +50,18 @@ class Children:
         told[PATH] = os.pathsep.join(filter(None, (FOLDER, told.get(PATH))))
         return told
 
-    def goes_on(self, ask: Ask) -> bool:
-        """Whether the process that a step began is a run that can go on where it was.
+    def goes_on(self, ask: Ask, request: Mapping[str, Any]) -> bool:
+        """Whether the process that a step began is a run that can go on where it was, or that had not begun.
 
         Then it is safe to start it again, though not while the first one is still at work.
         """
         scope = Scope(ask.lane, ask.name, ask.index, 1)
         scope.ask = ask
-        with suppress(RunNotFoundError):
+        try:
             run = self._store.run(self._run.child_id(scope))
-            return run.owner is None or is_gone(run.owner) or STATUSES[run.status] is not Status.ACTIVE
-        return False
+        except RunNotFoundError:
+            return is_certain(request)
+        return run.owner is None or is_gone(run.owner) or STATUSES[run.status] is not Status.ACTIVE
 
     def waiting(self, scope: Scope) -> list[tuple[str, int]]:
         """The runs below a step that wait for an answer, with the place where they do."""

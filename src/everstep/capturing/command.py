@@ -20,6 +20,7 @@ OUTER = "everstep.capturing.outer"  # the program that stands for a command that
 HASHES = "0"  # the seed of all hashes: sets and dicts of a program are in the same order whenever it runs
 CHILDREN = "children"  # in the same: that the programs which it starts are recorded, too
 CAPTURED = "captured"  # in what is said of a run: that it is one of a program, and how that was called
+PYTHON = "{python}"  # in what is asked, stands for the interpreter: another machine has it elsewhere
 _PYTHON = re.compile(r"python(\d+(\.\d+)?)?(\.exe)?")
 _ALONE, _WITH_WORD = frozenset("bBdEhiIOPqsSuvVx?"), frozenset("WX")
 _DEAF = frozenset("EI")  # with these Python does not hear its environment, and so not the seed of its hashes

@@ -142,7 +142,7 @@ class Exchange:
             inner = run.enter(self.ask, recorded.attempt + 1)
             wait(flow.failed(run, self.ask, inner, error, run.leave(self.ask), None))
             raise error
-        if self._children is not None and self._children.goes_on(self.ask):
+        if self._children is not None and self._children.goes_on(self.ask, self.call.request):
             return
         run.suspend(self.ask.lane, recorded.id or recorded.seq, around=True)
         raise Halted(3)

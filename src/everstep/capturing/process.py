@@ -20,11 +20,11 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from everstep.capturing.calls import Call
+from everstep.capturing.command import PYTHON
 from everstep.errors import DivergenceError
 from everstep.run.execution import Execution
 from everstep.run.steps import Unknown
 
-PYTHON = "{python}"  # stands for the interpreter: another machine has it elsewhere
 _SHORT = 200  # characters: enough to see which it is
 _PRINTABLE = re.compile(
     rb"[\t\n\r\x20-\x7e]{8,}"
