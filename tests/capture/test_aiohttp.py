@@ -23,7 +23,8 @@ from tests.capture.running import BARE, run
 from tests.capture.server import ModelServer
 
 HIDDEN = {"cookies", "onward", "secret"}  # no two are alike, as their secrets are not kept
-RACING = {"cut", "cut-within", "miscounted", "short", "squeezed-cut", "reset-within"}  # whether the fault is seen first
+STUCK = {"miscounted"}  # aiohttp itself waits for its rest for ever if the fault comes late, whatever the timeouts
+RACING = {"cut", "cut-within", "short", "squeezed-cut", "reset-within"}  # whether the fault is seen first
 Session = aiohttp.ClientSession
 
 
@@ -90,8 +91,8 @@ async def readings(session: Session, url: str) -> dict[str, Any]:
             return await way(got)
 
     found = {}
-    for name, parts in ANSWERS.items():
-        ways = READINGS[:2] if STALL in parts else READINGS
+    for name in sorted({*ANSWERS} - STUCK):
+        ways = READINGS[:2] if STALL in ANSWERS[name] else READINGS
         found[name] = [await outcome(read(name, way)) for way in ways]
     return found
 
@@ -102,7 +103,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Any]:
     return thrice(tmp_path_factory.mktemp("aiohttp"), program(readings))
 
 
-@pytest.mark.parametrize("name", sorted({*ANSWERS} - HIDDEN))
+@pytest.mark.parametrize("name", sorted({*ANSWERS} - HIDDEN - STUCK))
 def test_every_answer_is_read_as_without_capture_and_in_replay_again(name: str, results: tuple[Any, Any, Any]) -> None:
     bare, recorded, replayed = (each[name] for each in results)
     if name not in RACING:
