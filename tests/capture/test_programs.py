@@ -177,6 +177,41 @@ def test_a_thread_that_nobody_waits_for_may_be_in_a_call_at_the_end(shell: Shell
         assert trail.run("trip").status is Status.COMPLETED
 
 
+STUBBORN = """
+import asyncio, os, threading, time
+import httpx
+
+def ask():
+    while True:
+        try:
+            text = os.environ.get("PROMPT", "hello")
+            url = os.environ["MODEL_URL"] + "/v1/chat/completions"
+            body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+            return httpx.post(url, json=body).json()["id"]
+        except BaseException:
+            time.sleep(0.01)
+
+async def tasks():
+    while True:
+        try:
+            return await asyncio.to_thread(ask)
+        except BaseException:
+            await asyncio.sleep(0.01)
+
+print(HOW)
+"""
+
+
+@pytest.mark.parametrize("how", ["ask()", "asyncio.run(tasks())"])
+def test_a_program_that_tries_again_for_ever_is_ended(shell: Shell, how: str) -> None:
+    shell.write(STUBBORN.replace("HOW", how))
+    assert shell.everstep("record", "--id", "trip").returncode == 0
+    replayed = shell.everstep("replay", "trip", PROMPT="other")
+    assert replayed.returncode == 4
+    assert "diverged at trip@1" in replayed.stderr
+    assert len(shell.server.requests) == 1
+
+
 def test_a_program_that_failed_is_taken_up_where_it_failed(shell: Shell) -> None:
     shell.write(CALLS + "client.get(URL + '/flaky?key=k').raise_for_status()\nprint('through')\n")
     assert shell.everstep("record", "--id", "trip").returncode == 1

@@ -53,6 +53,7 @@ class Exchange:
         try:
             self.ask = self.run.ask(lane, call.name, inputs)
         except (DivergenceError, RunStoppedError, Suspended) as error:
+            self.session.refused_to(lane, error)
             raise Halted(3) from error
         self.session.senses.asked(self.ask)
         if self.ask.recorded is not None and self.run.flow is not None:  # a replay does not go into it

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from everstep.capturing.exchange import Halted
 from everstep.capturing.output import kept_output
 from everstep.capturing.program import Target, finish, status_of
 from everstep.capturing.session import Session, capture
+from everstep.capturing.stubborn import Leaving
 from everstep.errors import DivergenceError, ProgramError, SealedError
 from everstep.trail.trail import Trail
 
+Told = Callable[[Session, BaseException | None], int]  # says what came of a run, and with which status to exit
 
-def run_program(trail: Trail, words: Sequence[str], run_id: str | None, **how: Any) -> tuple[int, Session]:
+
+def run_program(
+    trail: Trail, words: Sequence[str], run_id: str | None, *, told: Told | None = None, **how: Any
+) -> tuple[int, Session]:
     """Run a program with `how` of capture(). The status that it exits with, and the session, which is over.
 
     What it prints, and its status, become the state of the run. A replay that differs raises nothing: its report tells.
+    A program that does not leave a run that cannot go on is ended, with the status that `told` gives.
     """
     target = Target(words)
     session, status, cause = None, 0, None
@@ -29,6 +36,7 @@ def run_program(trail: Trail, words: Sequence[str], run_id: str | None, **how: A
             ) as session,
             kept_output() as (out, err),
         ):  # fmt: skip
+            session.stubborn = Leaving(partial(_ended, session, told))
             try:
                 status, cause = _run(target)
             finally:
@@ -45,6 +53,18 @@ def run_program(trail: Trail, words: Sequence[str], run_id: str | None, **how: A
         if error is not cause or session is None:
             raise
     return status, session
+
+
+def _ended(session: Session, told: Told | None, error: BaseException) -> int:
+    """End the run of a program that does not leave. The status of its process."""
+    found: BaseException | None = None
+    try:
+        session.end(error)
+    except SystemExit as exit_:
+        return status_of(exit_)
+    except BaseException as raised:  # noqa: BLE001 - it is told
+        found = raised
+    return 1 if told is None else told(session, found)
 
 
 def _run(target: Target) -> tuple[int, Exception | None]:

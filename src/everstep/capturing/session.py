@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from everstep.capturing.children import Children
 from everstep.capturing.command import CAPTURED, CHILDREN
 from everstep.capturing.exchange import Exchange, Halted, end_open_calls
 from everstep.capturing.seal import Seal, leave_network, sealed
+from everstep.capturing.stubborn import Patience
 from everstep.capturing.threads import Gate, look_up
 from everstep.codec.chain import Entry
 from everstep.errors import RunFinishedError, SealedError, UnknownOutcomeError
@@ -72,6 +73,9 @@ class Session:
         self._seal: Seal | None = None
         self._prices = PriceTable(prices)
         self.compared: dict[str, Any] = {}  # what the state has at the end
+        self.stubborn: Callable[[BaseException], None] | None = None  # what becomes of a program that does not leave
+        self._patience = Patience()
+        self.end: Callable[[BaseException | None], None]  # raises what the run ends with
         self.run.captured = self
 
     @property
@@ -120,6 +124,11 @@ class Session:
         """What the program tried to do and a replay does not let happen."""
         for hit in [] if self._seal is None else self._seal.hits:
             yield Divergence(self.id, "not on record", hit.what, None, f"{hit.where} would {hit.what}.", ())
+
+    def refused_to(self, lane: Lane, error: BaseException) -> None:
+        """A lane asked for something in a run that cannot go on. Does not return if it does so again and again."""
+        if self.stubborn is not None and self._patience.is_over(lane):
+            self.stubborn(error)
 
     def passed(self, ask: Ask, entry: Entry | None = None) -> None:
         """A call has its outcome, in this row, or the one that was written last."""
@@ -188,6 +197,7 @@ def capture(
         how = {"unknown": unknown, "durability": durability, "clock": clock, "entropy": entropy}
         session.children = Children(life.run, children, how)
     began, error = time.perf_counter(), None
+    session.end = lambda error: _end(session, error, (time.perf_counter() - began) * 1000, mode)
     token = CURRENT.set(life.run.root)
     try:
         with (
@@ -213,7 +223,7 @@ def capture(
         CURRENT.reset(token)
         if session.children is not None:
             session.children.close()
-    _end(session, error, (time.perf_counter() - began) * 1000, mode)
+    session.end(error)
 
 
 def _halted_in(raised: BaseException) -> BaseException | None:

@@ -44,8 +44,15 @@ def _ran(trail: Trail, words: list[str], said: dict[str, Any]) -> int:
         how["children"] = said["trail"]
     if said.get("parent") and _is_completed(trail, run_id):
         how |= {"mode": "verify", "seal": "off"}  # the process around it is started again: it is to say the same again
+
+    def told(session: Session, error: BaseException | None) -> int:
+        sys.stdout = stdout
+        if session.replays and session.report is not None:
+            return _told_replay(session, said)
+        return _failed(error, said) if isinstance(error, EverstepError) else exits.ERROR
+
     try:
-        status, session = run_program(trail, words, run_id, typed=said["words"], **how)
+        status, session = run_program(trail, words, run_id, told=told, typed=said["words"], **how)
     finally:
         sys.stdout = stdout
     if not session.replays:

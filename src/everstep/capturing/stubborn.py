@@ -1,0 +1,51 @@
+"""Programs that do not leave: they catch whatever takes them out of a run that cannot go on, and try again for ever."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+
+from everstep.run.lanes import Lane
+
+_TIMES = 20  # that one lane may ask again: code that cleans up asks a few times
+_SECONDS = 10.0  # after which nobody may, for those that try again in a new task each time
+_now = time.monotonic  # the real one, whatever a replay makes of time
+
+
+class Patience:
+    """How often, and how long, a program asks on when it was told that the run cannot go on."""
+
+    def __init__(self) -> None:
+        self._asked: Counter[int] = Counter()
+        self._first: float | None = None
+
+    def is_over(self, lane: Lane) -> bool:
+        """Whether it is enough. Said each time that a lane asks."""
+        self._first = self._first or _now()
+        self._asked[id(lane)] += 1
+        return self._asked[id(lane)] > _TIMES or _now() - self._first > _SECONDS
+
+
+class Leaving:
+    """Ends the process in the place of its program: `end` ends the run and says with which status."""
+
+    def __init__(self, end: Callable[[BaseException], int]) -> None:
+        self._end = end
+        self._once = threading.Lock()
+
+    def __call__(self, error: BaseException) -> None:
+        """Does not return. No exception would get past the program, and no exit handler is to go on with it."""
+        self._once.acquire()  # whoever comes second waits for the end
+        status = 1
+        try:
+            status = self._end(error)
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):
+                    stream.flush()
+        finally:
+            os._exit(status)
