@@ -38,7 +38,10 @@ class Head:
 
     def get(self, name: str) -> str | None:
         """The value of a header, by its name in lower case."""
-        return next((value for key, value in self.headers if key.lower() == name), None)
+        for key, value in self.headers:
+            if key.lower() == name:
+                return value
+        return None
 
     def lines(self) -> bytes:
         """As its server would send it, by HTTP/1."""
@@ -70,7 +73,7 @@ def request(
     node_type = "http" if model is None else "model"
     return Call(
         name, asked, FORM, revive, external=external, unknown=unknown, node_type=node_type, is_temporary=_is_temporary,
-        hidden=PLACEHOLDER in body or any(_HIDDEN in text for text in (url, *headers.values())),
+        hidden=PLACEHOLDER in body or _HIDDEN in "\n".join((url, *headers.values())),
     )  # fmt: skip
 
 

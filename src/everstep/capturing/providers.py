@@ -20,6 +20,7 @@ _APIS = {  # by the end of the path; longer ones first
     "/completions": "openai completions",
 }
 _INPUT, _OUTPUT = ("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens")
+_INSIDE = ("response", "message", "delta")  # where events keep what others have at the top
 _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 
 
@@ -27,7 +28,10 @@ def of(method: str, path: str, body: Any) -> str | None:
     """What a call asks of a model, None if it asks something else."""
     if method != "POST" or not isinstance(body, Mapping) or not isinstance(body.get("model"), str):
         return None
-    return next((name for end, name in _APIS.items() if path.endswith(end)), None)
+    for end, name in _APIS.items():
+        if path.endswith(end):
+            return name
+    return None
 
 
 def used(asked: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:
@@ -38,8 +42,8 @@ def used(asked: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:
     found: dict[str, Any] = {"provider": name.partition(" ")[0], "model": asked["body"]["model"]}
     counts: dict[str, Any] = {}
     for event in events(stored):
-        for part in (event, event.get("response"), event.get("message"), event.get("delta")):
-            if isinstance(part, Mapping):
+        for part in (event, *(event[name] for name in _INSIDE if name in event)):
+            if isinstance(part, dict):
                 found["model"] = part.get("model") or found["model"]
                 found["finish_reason"] = _reason(part) or found.get("finish_reason")
                 counts.update(part.get("usage") or {})
@@ -52,7 +56,11 @@ def used(asked: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:
 
 
 def _first(counts: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
-    return next((counts[name] for name in names if isinstance(counts.get(name), int)), None)
+    for name in names:
+        count = counts.get(name)
+        if isinstance(count, int):
+            return count
+    return None
 
 
 def _reason(part: Mapping[str, Any]) -> Any:

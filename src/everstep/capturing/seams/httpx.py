@@ -75,10 +75,10 @@ def _head(response: Any) -> Head:
 
 
 def _response(hx: ModuleType, head: Head, stream: Any, answers: list[Any]) -> Any:
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head.headers]
     if answers:
-        extensions = answers[0].extensions
+        headers, extensions = answers[0].headers.raw, answers[0].extensions
     else:
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head.headers]
         extensions = {"http_version": head.version.encode(), "reason_phrase": head.reason.encode("latin-1")}
     return hx.Response(head.status, headers=headers, stream=stream, extensions=extensions)
 
