@@ -172,7 +172,8 @@ class Relay:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
+        for end in (self._listener, *self._ends):
+            _cut(end)
         for thread in self._threads:
             thread.join()
         for end in (self._listener, *self._ends):
