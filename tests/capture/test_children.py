@@ -53,7 +53,7 @@ class Ground:
 
     def start(self, *words: str, **more: str) -> subprocess.Popen[str]:
         before = f"{PYTHON.parent}{os.pathsep}{os.environ['PATH']}"
-        env = environment(self.server.url, EVERSTEP_TRAIL="trail.db", PATH=before, **more)
+        env = environment(self.server.url, EVERSTEP_TRAIL="trail.db", PATH=before, TMPDIR=str(self.folder), **more)
         return subprocess.Popen(
             [sys.executable, "-m", "everstep.cli", *words], cwd=self.folder, env=env, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, start_new_session=True,
