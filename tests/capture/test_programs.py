@@ -212,6 +212,33 @@ def test_a_program_that_tries_again_for_ever_is_ended(shell: Shell, how: str) ->
     assert len(shell.server.requests) == 1
 
 
+def test_a_program_that_is_not_there_leaves_no_run(shell: Shell) -> None:
+    refused = shell.run("record", "--id", "trip", "--", sys.executable, "agnet.py")
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        "everstep: agnet.py cannot be read: No such file or directory.\n",
+    )
+    assert shell.everstep("record", "--id", "trip", CALLS="1").returncode == 0
+
+
+def test_a_program_finds_its_file_wherever_it_goes(shell: Shell) -> None:
+    shell.write("import os\nos.chdir('/')\nprint(open(__file__).readline())\n")
+    recorded = shell.everstep("record", "--id", "trip")
+    assert recorded.stdout.startswith("import os"), recorded.stderr
+
+
+def test_a_call_that_failed_as_unknown_fails_again_in_a_replay(shell: Shell) -> None:
+    dies = "os.kill(os.getpid(), 9) if 'CRASH' in os.environ else None"
+    hooks = f"event_hooks={{'response': [lambda _: {dies}]}}"
+    shell.write(f"import os, httpx\nhttpx.Client({hooks}).post(os.environ['MODEL_URL'] + '/plain/order')\n")
+    assert shell.everstep("record", "--id", "trip", CRASH="1").returncode == -signal.SIGKILL
+    resumed = shell.everstep("resume", "trip", "--unknown", "fail")
+    assert "UnknownOutcomeError" in resumed.stderr
+    replayed = shell.everstep("replay", "trip")
+    assert replayed.returncode == 0, replayed.stderr
+    assert len(shell.server.requests) == 1
+
+
 def test_a_program_that_failed_is_taken_up_where_it_failed(shell: Shell) -> None:
     shell.write(CALLS + "client.get(URL + '/flaky?key=k').raise_for_status()\nprint('through')\n")
     assert shell.everstep("record", "--id", "trip").returncode == 1

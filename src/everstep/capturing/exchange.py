@@ -112,9 +112,15 @@ class Exchange:
         if error is None:
             return
         kept = self.run.payload(entry)[record.ERROR]
-        raised = self.call.revive(kept[0], kept[1])
+        raised = self._revived(kept[0], kept[1])
         faults.mark(raised, self.ask.lane.scope, entry.seq)
         raise raised
+
+    def _revived(self, kind: str, message: str) -> BaseException:
+        """An error on record: of the library, or ours, where a call was failed because nobody knew its outcome."""
+        if kind == UnknownOutcomeError.__name__ and self.ask.recorded is not None:
+            return UnknownOutcomeError(self.run.run_id, self.call.name, self.ask.recorded.seq)
+        return self.call.revive(kind, message)
 
     def left(self) -> None:
         """The code closed an answer that is on record."""

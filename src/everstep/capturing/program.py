@@ -28,6 +28,15 @@ class Target:
             raise CaptureError(f"{self.kind} needs a word after it.")
         self.what = words[1] if self.kind else words[0]
         self.args = list(words[2 if self.kind else 1 :])
+        self._check()
+
+    def _check(self) -> None:
+        """Raise CaptureError if there is no such file: it is no run that failed."""
+        if not self.kind:
+            try:
+                Path(self.what).open("rb").close()
+            except OSError as error:
+                raise CaptureError(f"{self.what} cannot be read: {error.strerror}.") from None
 
     @property
     def name(self) -> str:
@@ -52,12 +61,9 @@ class Target:
         path = Path(self.what)
         sys.argv = [self.what, *self.args]
         sys.path[0] = str(path.parent.resolve())
-        try:
-            code = compile(path.read_bytes(), self.what, "exec", dont_inherit=True)
-        except OSError as error:
-            raise CaptureError(f"{self.what} cannot be read: {error.strerror}.") from None
+        code = compile(path.read_bytes(), self.what, "exec", dont_inherit=True)
         main = _main_module()
-        main.__file__ = self.what
+        main.__file__ = str(path.absolute())  # it holds wherever the program goes
         main.__loader__ = None
         exec(code, main.__dict__)  # noqa: S102 - this is what was asked for
 
