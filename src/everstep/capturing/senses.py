@@ -33,7 +33,6 @@ from everstep.run import faults
 from everstep.run.asked import Ask
 from everstep.run.lanes import Lane
 from everstep.run.life import Life, about_run
-from everstep.run.replaying import Replay
 from everstep.trail.reading import Reader
 
 # In what is said of a run when it begins.
@@ -72,7 +71,7 @@ class Senses:
         self._about = about = about_run(start)
         self._wanted = clock_too
         shown = clock_too and bool(about.get(CLOCK)) and clock.is_there()
-        self.clock = clock.Clock(start.started * 1000, shown=shown, replays=isinstance(life, Replay))
+        self.clock = clock.Clock(start.started * 1000, shown=shown, replays=life.replays)
         run.root.hand = self.clock.root
         self._seed: bytes | None = about.get(SEED) if entropy_too else None
         rows = _rows(life) if life.resumed or self.clock.replays else []

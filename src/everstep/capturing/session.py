@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from everstep.capturing import loops, seams, senses, strays
 from everstep.capturing.children import Children
@@ -23,14 +23,20 @@ from everstep.run.asked import Ask
 from everstep.run.flow import Suspended
 from everstep.run.lanes import CURRENT, Lane, here
 from everstep.run.life import Life
-from everstep.run.replaying import Replay
 from everstep.run.steps import Unknown
 from everstep.run.through import AS_CHILD, terminable
 from everstep.run.workflows import Workflow
 from everstep.store.base import LEASE_SECONDS
-from everstep.trail.replayed import Divergence, ReplayReport
+from everstep.trail.late import Late
 from everstep.trail.trail import Trail
 from everstep.trail.twin import AsyncTrail
+
+if TYPE_CHECKING:
+    from everstep.run.replaying import Replay
+    from everstep.trail.replayed import Divergence, ReplayReport
+
+# A program that is recorded does not load them.
+_REPLAYING, _REPLAYED = Late("everstep.run.replaying"), Late("everstep.trail.replayed")
 
 Mode = Literal["record", "verify", "lenient"]
 Sealing = Literal["off", "calls", "files", "hard"]
@@ -71,7 +77,7 @@ class Session:
         self.value: Any = None  # what the program gave
         self.report: ReplayReport | None = None
         self._seal: Seal | None = None
-        self._prices = PriceTable(prices)
+        self._prices = PriceTable(prices) if prices else None
         self.compared: dict[str, Any] = {}  # what the state has at the end
         self.stubborn: Callable[[BaseException], None] | None = None  # what becomes of a program that does not leave
         self._patience = Patience()
@@ -86,10 +92,12 @@ class Session:
     @property
     def replays(self) -> bool:
         """Whether nothing is live."""
-        return isinstance(self.life, Replay)
+        return self.life.replays
 
     def priced(self, used: dict[str, Any]) -> dict[str, Any]:
         """What a call to a model used, with what that cost, if the model has a price."""
+        if self._prices is None:
+            return used
         counts: dict[str, Any] = {name: used.get(name) for name in _COUNTS}
         reply = Reply(model=used.get("model"), **counts)
         cost = self._prices.cost(reply, str(used.get("model")))
@@ -123,7 +131,7 @@ class Session:
     def refused(self) -> Iterator[Divergence]:
         """What the program tried to do and a replay does not let happen."""
         for hit in [] if self._seal is None else self._seal.hits:
-            yield Divergence(self.id, "not on record", hit.what, None, f"{hit.where} would {hit.what}.", ())
+            yield _REPLAYED.Divergence(self.id, "not on record", hit.what, None, f"{hit.where} would {hit.what}.", ())
 
     def refused_to(self, lane: Lane, error: BaseException) -> None:
         """A lane asked for something in a run that cannot go on. Does not return if it does so again and again."""
@@ -252,7 +260,7 @@ def _begun(
         if life.begin(run_id, args, {}, tags=tags, parent=parent) is not None:
             raise RunFinishedError(str(run_id), trail.run(str(run_id)).status)
         return life
-    replay = Replay(trail, "sync", 0.0, program, AS_CHILD)
+    replay: Replay = _REPLAYING.Replay(trail, "sync", 0.0, program, AS_CHILD)
     replay.lenient = mode == "lenient"
     replay.begin(run_id, args, {})
     return replay
@@ -260,18 +268,19 @@ def _begun(
 
 def _end(session: Session, error: BaseException | None, took: float, mode: Mode) -> None:
     life, run = session.life, session.run
+    replay = cast("Replay", life) if life.replays else None
     try:
         session.gate.open()
         end_open_calls(session.open_calls)
-        if isinstance(life, Replay):
-            life.run.found += session.refused()  # before how the program ended, which may have come of it
+        if replay is not None:
+            replay.run.found += session.refused()  # before how the program ended, which may have come of it
         for waiter in life.end(session.value, error, None):
             if callable(waiter):
                 waiter()
-        if isinstance(life, Replay):
-            life.compare_state(session.compared)
-            assert life.trail is not None  # noqa: S101 - there is no replay without one
-            session.report = life.report(life.trail.run(session.id), mode, took)
+        if replay is not None:
+            replay.compare_state(session.compared)
+            assert replay.trail is not None  # noqa: S101 - there is no replay without one
+            session.report = replay.report(replay.trail.run(session.id), mode, took)
     finally:
         life.close()
     if run.divergence is not None:

@@ -58,6 +58,8 @@ _NAMED = "named"  # in what is said of a run: inputs that something stands for
 class Life:
     """One run from its beginning to its end, around the call of the workflow's function."""
 
+    replays = False  # it is a recorded one, and nothing is live
+
     def __init__(
         self,
         trail: Trail | None,

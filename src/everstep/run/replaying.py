@@ -46,6 +46,7 @@ _UNREADABLE = (UnknownClassError, ChangedClassError, StoreError, ErasedError, Da
 class Replay(Life):
     """A recorded run on its way through the code once more."""
 
+    replays = True
     run: Rehearsal
     lenient = False
     rerun: frozenset[str] = frozenset()

@@ -7,20 +7,23 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import partial, update_wrapper
 from hashlib import blake2b
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from everstep.errors import MapDiffersError
 from everstep.model import Run
 from everstep.run.arguments import Parameters
 from everstep.run.lanes import here
-from everstep.run.replaying import replay
 from everstep.run.steps import body_of, short_name
 from everstep.run.surroundings import surroundings
-from everstep.trail.replayed import ReplayReport
+from everstep.trail.late import Late
 from everstep.trail.trail import Trail
+
+if TYPE_CHECKING:
+    from everstep.trail.replayed import ReplayReport
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_REPLAYING = Late("everstep.run.replaying")
 MAP = "map"  # in what is said of a run: it is one over many items
 
 
@@ -65,7 +68,8 @@ class Workflow(Generic[P, R]):
         self, trail: Trail, run: Run, mode: str, inputs: Mapping[str, Any] | None, rerun: Collection[str]
     ) -> ReplayReport:
         """Go through a recorded run with this code, as `trail.replay` asks for it."""
-        return replay(trail, run, self, mode, inputs, rerun)
+        report: ReplayReport = _REPLAYING.replay(trail, run, self, mode, inputs, rerun)
+        return report
 
     def functions(self) -> list[Callable[..., Any]]:
         """The functions whose classes can be found when values are read."""
