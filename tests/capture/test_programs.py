@@ -276,10 +276,10 @@ def test_a_changed_program_is_told_where_it_parts_and_what_to_do(shell: Shell) -
     process.kill()
     process.communicate()
     shell.write(CALLS.replace("say {number}", "tell {number}"))
-    resumed = shell.run("resume", "trip", "--", sys.executable, "agent.py")
+    resumed = shell.run("resume", "trip", "--trail", "trail.db", "--", sys.executable, "agent.py")
     assert resumed.returncode == 4
     assert "Changed: body.messages[0].content: 'say 0' -> 'tell 0'" in resumed.stderr
-    assert f"next: everstep fork trip --at 0 -- {sys.executable} agent.py" in resumed.stderr
+    assert f"next: everstep fork trip --at 0 --trail trail.db -- {sys.executable} agent.py" in resumed.stderr
     found: dict[str, Any] = json.loads(shell.run("replay", "trip", "--json", "--", sys.executable, "agent.py").stdout)
     assert found["replay"]["identical"] is False
 

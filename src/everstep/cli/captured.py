@@ -82,8 +82,7 @@ def _told(trail: Trail, session: Session, said: dict[str, Any], status: int) -> 
     if said.get("json"):
         _output(said).data(record={"run": run.id, "status": str(run.status), "exit": status, "steps": run.head + 1})
     elif not said.get("quiet"):
-        words = shlex.join(["everstep", "show", run.id, *(["--trail", said["named"]] if said.get("named") else [])])
-        _say(f"everstep: {run.id} is {run.status}. Look at it: {words}")
+        _say(f"everstep: {run.id} is {run.status}. Look at it: {_command(said, 'show', run.id)}")
     return status
 
 
@@ -95,10 +94,8 @@ def _told_replay(session: Session, said: dict[str, Any]) -> int:
     else:
         _say(report)
         if report.first is not None and report.first.seq is not None:
-            at = [] if not said.get("named") else ["--trail", said["named"]]
-            before = str(max(report.first.seq - 1, 0))
-            _say(f"next: {shlex.join(['everstep', 'show', f'{session.id}@{report.first.seq}', *at])}")
-            _say(f"      {shlex.join(['everstep', 'fork', session.id, '--at', before, *at, '--', *said['words']])}")
+            _say(f"next: {_command(said, 'show', f'{session.id}@{report.first.seq}')}")
+            _say(f"      {_forking(said, session.id, report.first.seq)}")
     return exits.OK if report.identical else exits.DIFFERENT
 
 
@@ -108,10 +105,19 @@ def _failed(error: EverstepError, said: dict[str, Any]) -> int:
         _output(said).data(error={"type": type(error).__name__, "message": text})
     _say(f"everstep: {text}")
     if isinstance(error, DivergenceError) and error.seq is not None:
-        at = str(max(error.seq - 1, 0))
-        words = shlex.join(["everstep", "fork", error.run_id, "--at", at, "--", *said["words"]])
-        _say(f"next: {words}")
+        _say(f"next: {_forking(said, error.run_id, error.seq)}")
     return exits.code_of(error)
+
+
+def _forking(said: dict[str, Any], run_id: str, seq: int) -> str:
+    """How to go on with the program as it is, from before a step."""
+    return f"{_command(said, 'fork', run_id, '--at', max(seq - 1, 0))} -- {shlex.join(said['words'])}"
+
+
+def _command(said: dict[str, Any], *words: object) -> str:
+    """A command line of ours that works where this program was named."""
+    trail = ["--trail", said["named"]] if said.get("named") else []
+    return shlex.join(["everstep", *map(str, words), *trail])
 
 
 def _say(text: object) -> None:
