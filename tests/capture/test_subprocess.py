@@ -255,13 +255,9 @@ def test_the_agent_replays_without_path_or_server(tmp_path: Path) -> None:
     with ModelServer() as server:
         env = environment(server.url, EVERSTEP_TRAIL="trail.db", PYTHONPATH=str(ROOT / "src"))
         made = subprocess.run(
-            [*command, "record", "--id", "run", *agent],
-            cwd=tmp_path,
-            env=env,
-            capture_output=True,
-            text=True,
+            [*command, "record", "--id", "run", *agent], cwd=tmp_path, env=env, capture_output=True, text=True,
             check=True,
-        )
+        )  # fmt: skip
     again = subprocess.run(
         [*command, "replay", "run", *agent], cwd=tmp_path, env={**env, "PATH": ""}, capture_output=True, text=True,
         check=True,
