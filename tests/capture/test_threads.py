@@ -17,8 +17,7 @@ import pytest
 from langgraph.graph import START, StateGraph
 
 import everstep
-from everstep.capturing import stillness, threads
-from everstep.capturing.session import capture
+from everstep.capturing import session, stillness, threads
 from everstep.trail.trail import Trail
 from tests.capture.server import ModelServer
 
@@ -51,19 +50,21 @@ class Ground:
         self.trail = trail
         self.url = ""
 
-    def go(self, program: Program, mode: Any, **how: Any) -> list[str]:
+    def go(self, program: Program, mode: Any, *, whole: bool = False) -> list[str]:
         said: list[str] = []
-        with httpx.Client(timeout=30) as client, capture(self.trail, program.__name__, mode=mode, **how):
+        what = session.Program("program", command=[] if whole else None)
+        how = session.How(mode=mode)
+        with httpx.Client(timeout=30) as client, session.captured(self.trail, program.__name__, what, how):
             program(Ask(client, self.url), lambda *words: said.append(" ".join(map(str, words))))
         return said
 
-    def check(self, program: Program, times: int, **how: Any) -> None:
-        """Record, stop the server, and replay so many times."""
+    def check(self, program: Program, times: int, *, whole: bool = False) -> None:
+        """Record, stop the server, and replay so many times; as a `whole` process it has all threads."""
         with ModelServer() as server:
             self.url = server.url
-            recorded = self.go(program, "record", **how)
+            recorded = self.go(program, "record", whole=whole)
         for _ in range(times):
-            assert self.go(program, "verify", **how) == recorded
+            assert self.go(program, "verify", whole=whole) == recorded
 
 
 @pytest.fixture
@@ -284,7 +285,7 @@ def test_a_thread_that_was_there_before_has_a_lane_where_the_process_is_captured
         done.wait()
 
     try:
-        ground.check(program, 2, whole_process=True)
+        ground.check(program, 2, whole=True)
         with ModelServer() as server:
             ground.url, program.__name__ = server.url, "stretch"
             ground.go(program, "record")

@@ -11,7 +11,7 @@ from typing import Any
 from everstep.capturing.exchange import Halted
 from everstep.capturing.output import kept_output
 from everstep.capturing.program import Target, finish, status_of
-from everstep.capturing.session import Session, capture
+from everstep.capturing.session import How, Program, Session, captured
 from everstep.capturing.stubborn import Leaving
 from everstep.errors import DivergenceError, ProgramError, SealedError
 from everstep.trail.trail import Trail
@@ -20,22 +20,29 @@ Told = Callable[[Session, BaseException | None], int]  # says what came of a run
 
 
 def run_program(
-    trail: Trail, words: Sequence[str], run_id: str | None, *, told: Told | None = None, **how: Any
+    trail: Trail,
+    words: Sequence[str],
+    run_id: str | None,
+    *,
+    typed: Sequence[str] = (),
+    parent: str | None = None,
+    children: str | None = None,
+    told: Told | None = None,
+    **how: Any,
 ) -> tuple[int, Session]:
-    """Run a program with `how` of capture(). The status that it exits with, and the session, which is over.
+    """Run a program, as `Program` and `How` say. The status that it exits with, and the session, which is over.
 
     What it prints, and its status, become the state of the run. A replay that differs raises nothing: its report tells.
     A program that does not leave a run that cannot go on is ended, with the status that `told` gives.
     """
     target = Target(words)
+    program = Program(target.name, list(words), target.code(), typed, parent, children)
     session, status, cause = None, 0, None
     try:
         with (
-            capture(
-                trail, run_id, name=target.name, command=list(words), code=target.code(), whole_process=True, **how
-            ) as session,
+            captured(trail, run_id, program, How(**how)) as session,
             kept_output() as (out, err),
-        ):  # fmt: skip
+        ):
             session.stubborn = Leaving(partial(_ended, session, told))
             try:
                 status, cause = _run(target)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from everstep.capturing import loops, seams, senses, strays
 from everstep.capturing.children import Children
 from everstep.capturing.command import CAPTURED, CHILDREN
 from everstep.capturing.exchange import Exchange, Halted, end_open_calls
-from everstep.capturing.seal import Seal, leave_network, sealed
+from everstep.capturing.seal import Hit, Seal, leave_network, sealed
 from everstep.capturing.stubborn import Patience
 from everstep.capturing.threads import Gate, look_up
 from everstep.codec.chain import Entry
@@ -33,7 +34,7 @@ from everstep.trail.twin import AsyncTrail
 
 if TYPE_CHECKING:
     from everstep.run.replaying import Replay
-    from everstep.trail.replayed import Divergence, ReplayReport
+    from everstep.trail.replayed import ReplayReport
 
 # A program that is recorded does not load them.
 _REPLAYING, _REPLAYED = Late("everstep.run.replaying"), Late("everstep.trail.replayed")
@@ -43,18 +44,54 @@ Sealing = Literal["off", "calls", "files", "hard"]
 _COUNTS = ("input_tokens", "output_tokens", "cached_tokens")
 
 
-class Captured(Workflow[..., Any]):
-    """A program, or a stretch of one. What its code is, is not known here."""
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is captured: a stretch of code, of which a name is known, or a program, as the command line runs it."""
 
-    def __init__(self, name: str, code: str | None, typed: Sequence[str] | None) -> None:
-        super().__init__(_unnamed, name)
-        self._code_digest = code or "unknown"
-        self._typed = typed
-        self.senses: dict[str, Any] = {}  # what is said of time and chance
+    name: str
+    command: list[str] | None = None  # of a program: what it was called with, the inputs of its run
+    code: str | None = None  # a digest of its text
+    typed: Sequence[str] = ()  # how it was called, to do it again
+    parent: str | None = None  # the run in whose process it was started
+    children: str | None = None  # the URL of the trail, if the Python processes that it starts are to be runs, too
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all threads of the process belong to it."""
+        return self.command is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How it is captured: what capture() is told."""
+
+    mode: Mode = "record"
+    unknown: Unknown = "ask"
+    tags: Mapping[str, str] | None = None
+    durability: Durability | None = None
+    prices: Prices | None = None
+    seal: Sealing = "calls"
+    allow: Sequence[str] = ()
+    clock: bool = True
+    entropy: bool = True
+
+
+class Captured(Workflow[..., Any]):
+    """A program, or a stretch of one, as the workflow that it is a run of."""
+
+    def __init__(self, program: Program, how: How) -> None:
+        super().__init__(_unnamed, program.name)
+        self._code_digest = program.code or "unknown"
+        self._about = {
+            CAPTURED: list(program.typed),
+            **senses.said(clock_too=how.clock, entropy_too=how.entropy),
+            **({CHILDREN: True} if program.children is not None else {}),
+        }
+        self.keeps_cancelled = program.is_whole  # we hear of signals before its event loop does
 
     def fingerprint(self) -> dict[str, Any]:
         """What its calls may depend on beside what it was called with; and how it was called, to do it again."""
-        return {**super().fingerprint(), CAPTURED: list(self._typed or ()), **self.senses}
+        return {**super().fingerprint(), **self._about}
 
 
 def _unnamed(command: list[str] | None = None) -> None:
@@ -65,24 +102,27 @@ def _unnamed(command: list[str] | None = None) -> None:
 class Session:
     """A captured program at work."""
 
-    def __init__(self, life: Life, unknown: Unknown, prices: Prices | None = None) -> None:
+    def __init__(self, life: Life, program: Program, how: How) -> None:
         self.life = life
         self.run = life.run
-        self.unknown = unknown  # what becomes of a call that was sent, and of whose answer nobody knows
+        self.run.captured = self
+        self.unknown = how.unknown  # what becomes of a call that was sent, and of whose answer nobody knows
         self.open_calls: set[Exchange] = set()
-        self.senses: senses.Senses
         self.gate = Gate(life.run)
+        self.senses = senses.Senses(life, clock_too=how.clock, entropy_too=how.entropy)
         self.children: Children | None = None  # how its processes are captured, if they are
+        if program.children is not None and not self.replays:
+            told = {name: getattr(how, name) for name in ("unknown", "durability", "clock", "entropy")}
+            self.children = Children(life.run, program.children, told)
         self.strays: list[str] = []  # the names of threads that asked, and that no lane of the program started
         self.value: Any = None  # what the program gave
         self.report: ReplayReport | None = None
         self._seal: Seal | None = None
-        self._prices = PriceTable(prices) if prices else None
+        self._prices = PriceTable(how.prices) if how.prices else None
         self.compared: dict[str, Any] = {}  # what the state has at the end
         self.stubborn: Callable[[BaseException], None] | None = None  # what becomes of a program that does not leave
         self._patience = Patience()
-        self.end: Callable[[BaseException | None], None]  # raises what the run ends with
-        self.run.captured = self
+        self._program, self._how, self._began = program, how, time.perf_counter()
 
     @property
     def id(self) -> str:
@@ -109,14 +149,28 @@ class Session:
         self.compared = {name: values[name] for name in compared}
 
     @contextmanager
-    def sealed(self, seal: Sealing, allow: Sequence[str], *, whole_process: bool) -> Iterator[None]:
+    def surrounded(self) -> Iterator[None]:
+        """While this lasts the program has tasks, signals, time, chance and threads as a captured one has them."""
+        with (
+            loops.known(self.run),
+            terminable(self.run),
+            self.senses.given(),
+            self._sealed(),
+            strays.gathered(self) if self._program.is_whole else nullcontext(),
+        ):
+            yield
+
+    @contextmanager
+    def _sealed(self) -> Iterator[None]:
         """While this lasts a replay reaches nobody; in a whole process no thread does, else none of its lanes."""
+        seal = self._how.seal
         if not self.replays or seal == "off":
             yield
             return
         if seal == "hard":
             leave_network()
-        with sealed(Seal(None if seal == "calls" else allow), None if whole_process else self._is_here) as self._seal:
+        applies = None if self._program.is_whole else self._is_here
+        with sealed(Seal(None if seal == "calls" else self._how.allow), applies) as self._seal:
             yield
 
     def _is_here(self) -> bool:
@@ -128,10 +182,14 @@ class Session:
         if self._seal is not None:
             self._seal.refuse(what)
 
-    def refused(self) -> Iterator[Divergence]:
+    @property
+    def refused(self) -> list[Hit]:
         """What the program tried to do and a replay does not let happen."""
-        for hit in [] if self._seal is None else self._seal.hits:
-            yield _REPLAYED.Divergence(self.id, "not on record", hit.what, None, f"{hit.where} would {hit.what}.", ())
+        return [] if self._seal is None else self._seal.hits
+
+    def end(self, error: BaseException | None) -> None:
+        """End the run, with what took its program out. Raises what it ends with."""
+        _end(self, error, (time.perf_counter() - self._began) * 1000, self._how.mode)
 
     def refused_to(self, lane: Lane, error: BaseException) -> None:
         """A lane asked for something in a run that cannot go on. Does not return if it does so again and again."""
@@ -158,15 +216,11 @@ def boundary() -> Lane | None:
     return lane if lane.busy is None else lane.spawn("beside", lane.busy)
 
 
-@contextmanager
 def capture(
     trail: Trail | AsyncTrail,
     id: str | None = None,  # noqa: A002 - the run's id, as everywhere
     *,
     name: str = "program",
-    command: list[str] | None = None,
-    code: str | None = None,
-    typed: Sequence[str] | None = None,
     mode: Mode = "record",
     unknown: Unknown = "ask",
     tags: Mapping[str, str] | None = None,
@@ -174,57 +228,43 @@ def capture(
     prices: Prices | None = None,
     seal: Sealing = "calls",
     allow: Sequence[str] = (),
-    whole_process: bool = False,
     clock: bool = True,
     entropy: bool = True,
-    parent: str | None = None,
-    children: str | None = None,
-) -> Iterator[Session]:
+) -> AbstractContextManager[Session]:
     """Make the calls of what follows the steps of a run, or have them answered by one.
 
     With the id of a run that was interrupted or failed its calls are answered from the record as far as that goes,
     then live. With mode="verify" nothing is live, and what differs raises DivergenceError. `seal` says what a replay
     refuses that is not on record: calls to the outside, or also files written elsewhere than in temporary folders and
     those that `allow` names. `clock` and `entropy` say whether time and chance are such that a replay has them again.
-    With the URL of the trail as `children` the Python processes that are started are captured, too, as child runs.
     """
-    trail = trail.trail if isinstance(trail, AsyncTrail) else trail
+    how = How(
+        mode=mode, unknown=unknown, tags=tags, durability=durability, prices=prices, seal=seal, allow=allow,
+        clock=clock, entropy=entropy,
+    )  # fmt: skip
+    return captured(trail.trail if isinstance(trail, AsyncTrail) else trail, id, Program(name), how)
+
+
+@contextmanager
+def captured(trail: Trail, run_id: str | None, program: Program, how: How) -> Iterator[Session]:
+    """`capture`, of whole programs too."""
     seams.install()
     loops.watch()
     strays.watch()
     look_up()
-    program = Captured(name, code, typed)
-    program.keeps_cancelled = whole_process  # we hear of signals before its event loop does
-    program.senses = senses.said(clock_too=clock, entropy_too=entropy)
-    if children is not None:
-        program.senses[CHILDREN] = True
-    life = _begun(trail, id, program, command, mode, tags, durability, parent)
-    session = Session(life, unknown, prices)
-    session.senses = senses.Senses(life, clock_too=clock, entropy_too=entropy)
-    if children is not None and mode == "record":
-        how = {"unknown": unknown, "durability": durability, "clock": clock, "entropy": entropy}
-        session.children = Children(life.run, children, how)
-    began, error = time.perf_counter(), None
-    session.end = lambda error: _end(session, error, (time.perf_counter() - began) * 1000, mode)
-    token = CURRENT.set(life.run.root)
+    session = Session(_begun(trail, run_id, program, how), program, how)
+    error: BaseException | None = None
+    token = CURRENT.set(session.run.root)
     try:
-        with (
-            loops.known(life.run),
-            terminable(life.run),
-            session.senses.given(),
-            session.sealed(seal, allow, whole_process=whole_process),
-            strays.gathered(session) if whole_process else nullcontext(),
-        ):
+        with session.surrounded():
             yield session
-    except Halted as halted:
-        error = halted.__cause__ or Suspended()
     except Exception as raised:  # noqa: BLE001 - recorded, then raised
         error = raised
     except BaseException as raised:
         taken_out = _halted_in(raised)
         if taken_out is None:
-            life.run.interrupt(raised)
-            life.close()
+            session.run.interrupt(raised)
+            session.life.close()
             raise
         error = taken_out.__cause__ or Suspended()
     finally:
@@ -244,24 +284,16 @@ def _halted_in(raised: BaseException) -> BaseException | None:
     return raised if isinstance(raised, Halted) else None
 
 
-def _begun(
-    trail: Trail,
-    run_id: str | None,
-    program: Captured,
-    command: list[str] | None,
-    mode: Mode,
-    tags: Mapping[str, str] | None,
-    durability: Durability | None,
-    parent: str | None,
-) -> Life:
-    args = () if command is None else (command,)
-    if mode == "record":
-        life = Life(trail, durability or trail.durability or "sync", LEASE_SECONDS, program, AS_CHILD)
-        if life.begin(run_id, args, {}, tags=tags, parent=parent) is not None:
+def _begun(trail: Trail, run_id: str | None, program: Program, how: How) -> Life:
+    workflow = Captured(program, how)
+    args = () if program.command is None else (program.command,)
+    if how.mode == "record":
+        life = Life(trail, how.durability or trail.durability or "sync", LEASE_SECONDS, workflow, AS_CHILD)
+        if life.begin(run_id, args, {}, tags=how.tags, parent=program.parent) is not None:
             raise RunFinishedError(str(run_id), trail.run(str(run_id)).status)
         return life
-    replay: Replay = _REPLAYING.Replay(trail, "sync", 0.0, program, AS_CHILD)
-    replay.lenient = mode == "lenient"
+    replay: Replay = _REPLAYING.Replay(trail, "sync", 0.0, workflow, AS_CHILD)
+    replay.lenient = how.mode == "lenient"
     replay.begin(run_id, args, {})
     return replay
 
@@ -273,7 +305,10 @@ def _end(session: Session, error: BaseException | None, took: float, mode: Mode)
         session.gate.open()
         end_open_calls(session.open_calls)
         if replay is not None:
-            replay.run.found += session.refused()  # before how the program ended, which may have come of it
+            replay.run.found += [
+                _REPLAYED.Divergence(session.id, "not on record", hit.what, None, f"{hit.where} would {hit.what}.", ())
+                for hit in session.refused
+            ]  # before how the program ended, which may have come of it
         for waiter in life.end(session.value, error, None):
             if callable(waiter):
                 waiter()
@@ -285,8 +320,8 @@ def _end(session: Session, error: BaseException | None, took: float, mode: Mode)
         life.close()
     if run.divergence is not None:
         raise run.divergence
-    for refused in session.refused():
-        raise SealedError(refused.step, refused.message.partition(" would ")[0])
+    if session.refused:
+        raise SealedError(*session.refused[0])
     if isinstance(error, Suspended) and run.waiting:
         run_id, seq = run.waiting[0]
         assert life.trail is not None  # noqa: S101 - only a stored run waits
