@@ -53,9 +53,15 @@ def lane_of_stray() -> Lane | None:
         return None  # a context that is outside of all runs is so on purpose
     if _here.lane is None or _here.lane.run is not session.run:
         name = re.sub(r"[\d-]+", "", thread.name).strip() or "thread"
-        _here.lane = session.run.root.spawn(KIND, name)
+        _here.lane = _beside(session.run.root, name)
         session.strays.append(thread.name)
     return _here.lane
+
+
+def _beside(root: Lane, name: str) -> Lane:
+    """A lane from the beginning of the program on: how far that was when the thread made its first call is chance."""
+    path = root.spawn(KIND, name).path.rpartition("@")[0]
+    return Lane(root.run, root.scope, f"{path}@0", root)
 
 
 @functools.wraps(_start)
