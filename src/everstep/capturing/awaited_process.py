@@ -12,13 +12,11 @@ from collections import deque
 from collections.abc import Generator
 from typing import Any
 
-from everstep.capturing.calls import Call
 from everstep.capturing.exchange import Halted
-from everstep.capturing.process import Script, Transcript, cleaning
+from everstep.capturing.process import Script, Transcript, cleaning, diverged
 from everstep.capturing.seams import signals
 from everstep.capturing.transports import KINDS, Transport
 from everstep.errors import DivergenceError
-from everstep.run.lanes import Lane
 from everstep.run.turnstile import TURNS
 
 _PATIENCE = 30.0  # seconds that the program may take until it puts in what it had put in then
@@ -110,16 +108,14 @@ class Heard:
 class Link:
     """A process of the program: live, or from the record."""
 
-    def __init__(self, lane: Lane, asked: Call, transcript: Transcript, chunks: Any, tap: Tap | None) -> None:
-        self._lane, self._asked = lane, asked
-        self.position = lane.position - 1
+    def __init__(self, transcript: Transcript, chunks: Any, tap: Tap | None) -> None:
         self.transcript, self._chunks, self.tap = transcript, chunks, tap
         self.protocol: Any = None
         self.transport: Transport | None = None
         self.paused: set[str] = set()
         self.changed = asyncio.Event()  # the program did something that may be waited for
         self.served = tap is None
-        self._script = Script(transcript, cleaning(lane.run)) if tap is None else None
+        self._script = Script(transcript, cleaning(chunks.exchange.run)) if tap is None else None
         self._context = contextvars.copy_context()
         signals.know(transcript.pid, self)
 
@@ -174,7 +170,7 @@ class Link:
             self._context.run(protocol.pipe_connection_lost, _FDS[kind], None)
         elif kind == "lost":
             transport.pipes[0].closing = True
-            error = None if data is None else self._asked.revive(*data)
+            error = None if data is None else self._chunks.exchange.call.revive(*data)
             self._context.run(protocol.pipe_connection_lost, 0, error)
         elif kind == "exit":
             transport.returncode = data
@@ -216,14 +212,8 @@ class Link:
 
     def diverged(self, error: DivergenceError) -> Halted:
         """What takes out a program that says something else to the process than it did."""
-        name = self._asked.name
-        error.lane, error.position = self._lane.path, self.position
-        error.seq = self._chunks.exchange.ask.recorded.seq
-        error.recorded, error.requested = f"{name} << {error.recorded}", f"{name} << {error.requested}"
-        halted = Halted(3)
-        halted.__cause__ = self._lane.run.diverged(error)
         asyncio.get_running_loop().call_soon(self._die)
-        return halted
+        return Halted(diverged(self._chunks.exchange, error))
 
     def _die(self) -> None:
         """Be over: a program that is taken out must not wait for a process that nobody plays any more."""

@@ -20,7 +20,6 @@ from everstep.capturing import threads
 from everstep.capturing.calls import Call
 from everstep.capturing.exchange import Exchange, Halted, inside
 from everstep.codec.values import encode, view
-from everstep.errors import DivergenceError
 from everstep.run.lanes import Lane
 from everstep.run.rehearsal import Rehearsal
 from everstep.trail.compare import Change, changes
@@ -133,24 +132,18 @@ class Sides(Generic[Connection]):
 
     def _diverged(self, cause: str, recorded: str, requested: str, sides: tuple[Change, ...]) -> Any:
         """What to raise, as the code and the record part in this conversation. None if that is only to be noted."""
-        run, ask = self.exchange.run, self.exchange.ask
-        name, was = self.exchange.call.name, run.divergence
-        error = DivergenceError(
-            cause, lane=ask.lane.path, position=ask.position, seq=ask.recorded.seq if ask.recorded else None,
-            recorded=f"{name}, {recorded}", requested=f"{name}, {requested}",
-        )  # fmt: skip
-        if sides:
-            error.detail = f" Changed: {'; '.join(str(side)[2:].removeprefix('state.') for side in sides[:3])}."
-        noted = run.diverged(error)
+        run, name, was = self.exchange.run, self.exchange.call.name, self.exchange.run.divergence
+        told = "; ".join(str(side)[2:].removeprefix("state.") for side in sides[:3])
+        noted = self.exchange.diverged(
+            cause, f"{name}, {recorded}", f"{name}, {requested}", f" Changed: {told}." if told else ""
+        )
         if isinstance(run, Rehearsal):
             if was is None:
                 run.found[-1] = replace(run.found[-1], changes=sides)
             if run.lenient and cause == "changed argument":
                 run.divergence, run.stopping = was, None
                 return None
-        halted = Halted(3)
-        halted.__cause__ = noted
-        return halted
+        return Halted(noted)
 
 
 def _sides(was: Any, now: Any, name: str) -> list[Change]:

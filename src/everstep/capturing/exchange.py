@@ -16,7 +16,7 @@ from everstep.capturing.calls import Call
 from everstep.codec import record
 from everstep.errors import DivergenceError, EverstepError, HiddenValueError, RunStoppedError, UnknownOutcomeError
 from everstep.journal.track import AGAIN, TURNS
-from everstep.model import STATUSES, Kind, Status
+from everstep.model import Kind, Status
 from everstep.run import faults, flow
 from everstep.run.arguments import Inputs
 from everstep.run.execution import Execution
@@ -24,9 +24,16 @@ from everstep.run.flow import Suspended
 from everstep.run.lanes import CURRENT, Lane
 from everstep.run.restoring import restored
 
+_HALTED = 3  # the status of a program that nobody asks for one: whoever captures it tells of the cause
+
 
 class Halted(SystemExit):
     """Takes the program out of a run that cannot go on. No Exception: nobody retries it, and threads leave quietly."""
+
+    def __init__(self, cause: BaseException | None = None) -> None:
+        """Without a cause the run waits for somebody to say what became of a call."""
+        super().__init__(_HALTED)
+        self.__cause__ = cause
 
 
 class Exchange:
@@ -54,7 +61,7 @@ class Exchange:
             self.ask = self.run.ask(lane, call.name, inputs)
         except (DivergenceError, RunStoppedError, Suspended) as error:
             self.session.refused_to(lane, error)
-            raise Halted(3) from error
+            raise Halted(error) from error
         self.session.senses.asked(self.ask)
         if self.ask.recorded is not None and self.run.flow is not None:  # a replay does not go into it
             self.run.turnstile.skip(self.ask.recorded)
@@ -97,10 +104,6 @@ class Exchange:
             return None, []
         head, chunks = self.call.form.unpack(stored)
         return head, list(chunks)
-
-    def is_failed(self) -> bool:
-        """Whether the record says that it failed."""
-        return self.outcome is not None and STATUSES[self.outcome.status] is Status.FAILED
 
     def served(self) -> None:
         """All chunks on record were given: what follows them. Raises what the call failed with."""
@@ -152,7 +155,17 @@ class Exchange:
         if self._children is not None and self._children.goes_on(self.ask, self.call.request):
             return
         run.suspend(self.ask.lane, recorded.id or recorded.seq, around=True)
-        raise Halted(3)
+        raise Halted
+
+    def diverged(self, cause: str, recorded: str, requested: str, detail: str = "") -> DivergenceError:
+        """Note that the program does other than it did, in the course of a call that is on record."""
+        ask = self.ask
+        error = DivergenceError(
+            cause, lane=ask.lane.path, position=ask.position, seq=None if ask.recorded is None else ask.recorded.seq,
+            recorded=recorded, requested=requested,
+        )  # fmt: skip
+        error.detail = detail
+        return self.run.diverged(error)
 
     # Live.
 
@@ -160,7 +173,7 @@ class Exchange:
         """Have its beginning written. What to wait for before the call is made. Raises Halted."""
         run, known = self.run, self.ask.recorded
         if self.call.hidden and run.journal.scopes:
-            raise Halted(3) from HiddenValueError(run.run_id, self.call.name)
+            raise Halted(HiddenValueError(run.run_id, self.call.name))
         inner = self.inner = run.enter(self.ask, 1 if known is None else known.attempt + 1)
         inner.scope.leaf = self
         self.ask.lane.busy = None  # the code goes on between the chunks
@@ -232,7 +245,7 @@ class Exchange:
         if waiting:
             self.run.waiting += waiting
             self.run.suspend(self.ask.lane, None, around=True)
-            raise Halted(3)
+            raise Halted
 
     def _clean(self, text: str) -> str:
         return text if self.run.trail is None else self.run.trail.gate.text(text)

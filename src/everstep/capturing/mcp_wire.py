@@ -14,10 +14,9 @@ from typing import Any, Self
 
 from everstep.capturing import calling, process
 from everstep.capturing.calls import Call
-from everstep.capturing.exchange import Halted
+from everstep.capturing.exchange import Exchange, Halted
 from everstep.capturing.seams.signals import outside
 from everstep.capturing.session import boundary
-from everstep.errors import DivergenceError
 from everstep.run.lanes import Lane
 
 _CHANCE = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})  # of `_meta`: no part of what is asked
@@ -73,7 +72,7 @@ _FORM = _Form()
 class _Open:
     """A request that has no answer yet."""
 
-    def __init__(self, number: Any, said: list[Any], served: Any = None) -> None:
+    def __init__(self, number: Any, said: list[Any], served: Callable[[Any, Any], Halted] | None = None) -> None:
         self.id, self.said = number, said
         self.served = served  # who takes the program out if it says something else
         self.count = 0  # of what the program said meanwhile
@@ -101,8 +100,10 @@ class _Open:
         """The program said something; `first` if it is this request's to remember. Raises Halted if it said other."""
         if first and self.served is None:
             self.said.append(data)
-        elif first and (self.count >= len(self.said) or self.said[self.count] != data):
-            raise self.served(self.said[self.count] if self.count < len(self.said) else None, data)
+        elif first and self.served is not None:
+            was = self.said[self.count] if self.count < len(self.said) else None
+            if was != data:
+                raise self.served(was, data)
         self.count += 1
         self.changed.set()
 
@@ -289,7 +290,7 @@ class Connection:
         if not opened:
             if data["method"] == "initialize":
                 self._handshake.insert(0, item)
-            opened.append(_Open(number, said, _different(lane, call, chunks)))
+            opened.append(_Open(number, said, _different(chunks.exchange)))
             self._open[number] = opened[0]
         task = outside().run(asyncio.get_running_loop().create_task, self._answer(opened[0], chunks))
         self._passing.add(task)
@@ -339,17 +340,11 @@ class _Nothing:
         """Nothing to close."""
 
 
-def _different(lane: Lane, call: Call, chunks: Any) -> Callable[[Any, Any], Halted]:
+def _different(exchange: Exchange) -> Callable[[Any, Any], Halted]:
     """What takes out a program that says something else than it said."""
-    position, seq = lane.position - 1, chunks.exchange.ask.recorded.seq
+    name = exchange.call.name
 
     def different(was: Any, now: Any) -> Halted:
-        error = DivergenceError(
-            "changed input", lane=lane.path, position=position, seq=seq,
-            recorded=f"{call.name} << {was}", requested=f"{call.name} << {now}",
-        )  # fmt: skip
-        halted = Halted(3)
-        halted.__cause__ = lane.run.diverged(error)
-        return halted
+        return Halted(exchange.diverged("changed input", f"{name} << {was}", f"{name} << {now}"))
 
     return different

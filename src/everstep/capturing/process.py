@@ -21,6 +21,7 @@ from typing import Any
 
 from everstep.capturing.calls import Call
 from everstep.capturing.command import PYTHON
+from everstep.capturing.exchange import Exchange
 from everstep.errors import DivergenceError
 from everstep.run.execution import Execution
 from everstep.run.steps import Unknown
@@ -230,6 +231,12 @@ def cleaning(run: Execution) -> Callable[[str], str]:
     """What takes the secrets out of a text."""
     trail = run.trail
     return str if trail is None else trail.gate.text
+
+
+def diverged(exchange: Exchange, error: DivergenceError) -> DivergenceError:
+    """Note that the program says something else to a process than it did, as its script has found."""
+    name = exchange.call.name
+    return exchange.diverged(error.cause, f"{name} << {error.recorded}", f"{name} << {error.requested}")
 
 
 class Script:

@@ -13,13 +13,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from everstep.capturing.calling import RecordedChunks
-from everstep.capturing.calls import Call
 from everstep.capturing.exchange import Halted
 from everstep.capturing.pipes import Pump, Puppet
-from everstep.capturing.process import Script, Transcript, cleaning
-from everstep.errors import DivergenceError
-from everstep.run.execution import Execution
-from everstep.run.lanes import Lane
+from everstep.capturing.process import Script, Transcript, cleaning, diverged
 
 _GRACE = 0.2  # seconds for the rest of the output of a process that has ended; what it left behind may hold it open
 
@@ -37,9 +33,8 @@ class Nothing:
 class Tape:
     """A process that is recorded, or played."""
 
-    def __init__(self, run: Execution, transcript: Transcript, chunks: Any) -> None:
-        self.run, self.transcript = run, transcript
-        self._chunks = chunks
+    def __init__(self, transcript: Transcript, chunks: Any) -> None:
+        self.transcript, self._chunks = transcript, chunks
         self.served = isinstance(chunks, RecordedChunks)
         self.pump: Pump | None = None
         self.puppet: Puppet | None = None
@@ -73,28 +68,15 @@ class Tape:
 
     # From the record.
 
-    def play(self, lane: Lane, asked: Call, source: int, targets: dict[str, int]) -> None:
+    def play(self, source: int, targets: dict[str, int]) -> None:
         """Have the process played behind these pipes."""
-        self.puppet = Puppet(
-            Script(self.transcript, cleaning(lane.run)), source, targets, functools.partial(self.diverged, lane, asked)
-        )
-
-    def diverged(self, lane: Lane, asked: Call, error: DivergenceError) -> DivergenceError:
-        """Note that the program says something else to the process than it did."""
-        error.lane, error.position = lane.path, lane.position - 1
-        error.seq = self._chunks.exchange.outcome.seq
-        error.recorded, error.requested = f"{asked.name} << {error.recorded}", f"{asked.name} << {error.requested}"
-        return self.run.diverged(error)
+        exchange = self._chunks.exchange
+        script = Script(self.transcript, cleaning(exchange.run))
+        self.puppet = Puppet(script, source, targets, functools.partial(diverged, exchange))
 
     def never_ended(self) -> Halted:
         """What takes out a program that waits for a process that was left running."""
-        error = DivergenceError(
-            "inserted", seq=self._chunks.exchange.outcome.seq, recorded="a process that was left running",
-            requested="its end",
-        )  # fmt: skip
-        halted = Halted(3)
-        halted.__cause__ = self.run.diverged(error)
-        return halted
+        return Halted(self._chunks.exchange.diverged("inserted", "a process that was left running", "its end"))
 
     def waited(self, kind: str) -> Any:
         """What the program was told when it looked for the end: None if that it has ended."""
@@ -121,7 +103,7 @@ class Tape:
     def check(self) -> None:
         """Raise Halted if the program was found to do other than it did."""
         if self.puppet is not None and self.puppet.failure is not None:
-            raise Halted(3) from self.puppet.failure
+            raise Halted(self.puppet.failure)
 
 
 class Reader(io.FileIO):

@@ -12,7 +12,6 @@ from everstep.capturing.calling import AwaitedRecordedChunks
 from everstep.capturing.exchange import Exchange, Halted, inside
 from everstep.capturing.seams.likeness import recordable
 from everstep.codec import record
-from everstep.errors import DivergenceError
 from everstep.journal.track import flags_of
 
 
@@ -191,14 +190,6 @@ class _Unlimited:
         pass
 
 
-def _one_too_many(call: Any) -> BaseException:
-    name, ask = call.call.name, call.ask
-    error = call.run.diverged(
-        DivergenceError(
-            "inserted", lane=ask.lane.path, position=ask.position, seq=call.outcome.seq,
-            recorded=f"{name}, closed after its last piece", requested=f"another piece of {name}",
-        )
-    )  # fmt: skip
-    halted = Halted(3)
-    halted.__cause__ = error
-    return halted
+def _one_too_many(call: Exchange) -> Halted:
+    name = call.call.name
+    return Halted(call.diverged("inserted", f"{name}, closed after its last piece", f"another piece of {name}"))

@@ -66,7 +66,7 @@ async def _started(
         return transcript, Heard(tap, transcript)
 
     transcript, chunks = await calling.call_awaited(lane, asked, live)
-    link = Link(lane, asked, transcript, chunks, taps[0] if taps else None)
+    link = Link(transcript, chunks, taps[0] if taps else None)
     transport = Transport(link, [_PIPES.index(name) for name in pipes])
     protocol = protocol_factory()
     link.begin(protocol, transport)

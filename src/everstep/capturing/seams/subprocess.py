@@ -18,7 +18,6 @@ from types import ModuleType
 from typing import Any
 
 from everstep.capturing import calling
-from everstep.capturing.calls import Call
 from everstep.capturing.children import environment, exported
 from everstep.capturing.layout import checked
 from everstep.capturing.pipes import Flow, Pump
@@ -162,10 +161,10 @@ def _start(popen: Any, lane: Any, execute: Any, given: dict[str, Any]) -> None:
         return Transcript(popen.pid), Nothing()
 
     transcript, chunks = calling.call(lane, asked, live)
-    tape = Tape(lane.run, transcript, chunks)
+    tape = Tape(transcript, chunks)
     setattr(popen, _TAPE, tape)
     if tape.served:
-        _play(popen, tape, lane, asked, given)
+        _play(popen, tape, given)
     elif flows:
         tape.pump = Pump(flows, transcript)
     signals.know(transcript.pid, tape)
@@ -200,14 +199,14 @@ def _execute(popen: Any, execute: Any, given: dict[str, Any], flows: list[Flow])
         raise
 
 
-def _play(popen: Any, tape: Tape, lane: Any, asked: Call, given: dict[str, Any]) -> None:
+def _play(popen: Any, tape: Tape, given: dict[str, Any]) -> None:
     """Have the process played: nothing is started."""
     popen.pid, popen._child_created = tape.transcript.pid, True  # noqa: SLF001 - as its own method does
     popen._close_pipe_fds(-1, -1, -1, -1, -1, -1)  # noqa: SLF001 - /dev/null, if it opened that
     targets = {kind: given[far] for kind, near, far in _STREAMS if kind != "in" and given[near] >= 0}
     source = given["p2cread"] if given["p2cwrite"] >= 0 else -1
     if targets or source >= 0:
-        tape.play(lane, asked, source, targets)
+        tape.play(source, targets)
 
 
 def _dress(popen: Any, tape: Tape) -> None:
