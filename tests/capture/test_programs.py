@@ -363,3 +363,18 @@ def test_what_a_seal_refuses_is_the_first_that_is_told(shell: Shell) -> None:
     replayed = shell.everstep("replay", "trip", "--sealed", CALLS="1", TMPDIR=str(shell.folder / "temporary"))
     assert replayed.returncode == 4
     assert "agent.py:14 would write report.md" in replayed.stderr.split("trip: diverged at", 1)[1]
+
+
+def test_a_daemon_thread_that_was_never_answered_does_not_stop_a_replay(shell: Shell) -> None:
+    shell.write(
+        "import os, threading, time, httpx\n"
+        "url = os.environ['MODEL_URL']\n"
+        "threading.Thread(target=httpx.get, args=(url + '/slow?s=20',), daemon=True).start()\n"
+        "time.sleep(0.3)\n"
+        "print(httpx.get(url + '/plain/last').json())\n"
+    )
+    recorded = shell.everstep("record", "--id", "trip")
+    assert recorded.returncode == 0, recorded.stderr
+    shell.server.stop()
+    replayed = shell.everstep("replay", "trip")
+    assert (replayed.returncode, replayed.stdout) == (0, recorded.stdout), replayed.stderr

@@ -149,7 +149,9 @@ class Rehearsal(Execution):
             self.beyond = self.beyond or (extra, ask)  # a task that nobody waited for, or one step too many
         else:
             self.came_to_the_end = True
-        self.suspend(ask.lane, None, around=asyncio._get_running_loop() is None)  # noqa: SLF001 - the public one raises where there is none
+        # A thread of a program comes to an end by itself; a workflow's is part of the code that waits for it.
+        alone = self.captured is not None or asyncio._get_running_loop() is not None  # noqa: SLF001 - the public one raises where there is none
+        self.suspend(ask.lane, None, around=not alone)
         raise Suspended
 
     def _is_over(self, lane: Lane) -> bool:
