@@ -378,3 +378,17 @@ def test_a_daemon_thread_that_was_never_answered_does_not_stop_a_replay(shell: S
     shell.server.stop()
     replayed = shell.everstep("replay", "trip")
     assert (replayed.returncode, replayed.stdout) == (0, recorded.stdout), replayed.stderr
+
+
+def test_threads_that_are_taken_out_of_a_replay_say_nothing(shell: Shell) -> None:
+    shell.write(
+        "import os, threading, httpx\n"
+        "url = os.environ['MODEL_URL'] + '/plain/' + os.environ.get('PATH_OF', 'a')\n"
+        "threads = [threading.Thread(target=httpx.get, args=(url,)) for _ in range(3)]\n"
+        "[thread.start() for thread in threads]\n"
+        "[thread.join() for thread in threads]\n"
+    )
+    assert shell.everstep("record", "--id", "trip").returncode == 0
+    replayed = shell.everstep("replay", "trip", PATH_OF="b")
+    assert replayed.returncode == 4
+    assert replayed.stderr.startswith("trip: diverged at"), replayed.stderr

@@ -252,6 +252,8 @@ def _start_in_lane(self: threading.Thread) -> None:
         try:
             run()
             whole = True
+        except SystemExit:  # as `threading` leaves it; but that tells of its subclasses, of which one is ours
+            pass
         finally:
             if is_new:
                 lane.run.lane_ended(lane, whole=whole, task=False, counted=awaited)
