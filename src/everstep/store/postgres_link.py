@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple
 from urllib.parse import quote
@@ -107,7 +108,7 @@ def address(url: str) -> Address:
 def connect(place: Address, *, read_only: bool) -> Link:
     """A connection with the settings every connection has. Raises an OpenError."""
     try:
-        link: Link = driver.connect(**place.parameters, autocommit=True)
+        link: Link = _connection().connect(**place.parameters, autocommit=True)
     except driver.Error as error:
         raise _refused(place, error) from None  # what the driver was told stands in its frames
     try:
@@ -122,6 +123,18 @@ def connect(place: Address, *, read_only: bool) -> Link:
             raise ServerUnreachableError(place.where, " ".join(str(error).split()), starting=True) from None
         raise
     return link
+
+
+@cache
+def _connection() -> Any:
+    """The driver's connection, closed with the trail that nobody closed: as with a file, that is no news to anybody."""
+
+    class Connection(driver.Connection):  # type: ignore[misc]  # the driver is loaded late
+        def __del__(self) -> None:
+            with suppress(Exception):  # of one that was never made, or as Python ends
+                self.close()
+
+    return Connection
 
 
 def _refused(place: Address, error: Exception) -> OpenError:
