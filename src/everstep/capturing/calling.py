@@ -139,7 +139,7 @@ class AwaitedChunks(AsyncIterator[Any]):
             raise StopAsyncIteration
         try:
             await exchange.take_turn()
-        except BaseException as error:
+        except BaseException as error:  # a cancellation, and an exit, are noted too
             await settle_awaited(exchange, exchange.end(error), error)
             raise
         exchange.keep(chunk)

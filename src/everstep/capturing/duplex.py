@@ -182,7 +182,7 @@ class Talk(Sides[Connection]):
         try:
             with inside(self.exchange):
                 return live()
-        except Exception as error:
+        except Exception as error:  # whatever it is, the program gets it in a replay too
             entry["error"] = [type(error).__name__, str(error)]
             raise
 
@@ -194,7 +194,7 @@ class Talk(Sides[Connection]):
         try:
             with inside(self.exchange):
                 item = live()
-        except Exception as error:
+        except Exception as error:  # as above
             self._keep(channel, error=[type(error).__name__, str(error)])
             raise
         except BaseException as error:  # an exit is noted too

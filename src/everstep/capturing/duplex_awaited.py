@@ -42,7 +42,7 @@ class AwaitedTalk(Sides[Connection]):
         try:
             with inside(self.exchange):
                 return await live()
-        except Exception as error:
+        except Exception as error:  # whatever it is, the program gets it in a replay too
             entry["error"] = [type(error).__name__, str(error)]
             raise
 

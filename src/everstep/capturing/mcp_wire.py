@@ -179,7 +179,7 @@ class Connection:
                 reading = asyncio.ensure_future(self._read(incoming))
                 await self._stop.wait()
                 reading.cancel()
-        except BaseException as error:
+        except BaseException as error:  # whoever waits until it is ready must hear of it
             if ready.done():
                 raise
             ready.set_exception(error)

@@ -56,7 +56,7 @@ def run_program(
         if session is None or not session.replays:
             raise
         return 1, session
-    except Exception as error:
+    except Exception as error:  # the program's own was printed, and is on record
         if error is not cause or session is None:
             raise
     return status, session

@@ -260,7 +260,7 @@ def captured(trail: Trail, run_id: str | None, program: Program, how: How) -> It
             yield session
     except Exception as raised:  # noqa: BLE001 - recorded, then raised
         error = raised
-    except BaseException as raised:
+    except BaseException as raised:  # the run was interrupted, or took its program out itself
         taken_out = _halted_in(raised)
         if taken_out is None:
             session.run.interrupt(raised)

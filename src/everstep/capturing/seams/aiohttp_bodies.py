@@ -30,7 +30,7 @@ class Source:
         while True:
             try:
                 data, ends = await self.reader.readchunk()
-            except Exception as error:
+            except Exception as error:  # raised now or with the next piece
                 if not self._piece:
                     raise
                 self._failure = error  # what came before it comes first
@@ -74,7 +74,7 @@ class Content(aiohttp.StreamReader):
         self._pulling = True
         try:
             piece = await self._next()
-        except Exception as error:
+        except Exception as error:  # a reader keeps what it failed with, as aiohttp's does
             if self._exception is None:
                 super().set_exception(error)
             raise

@@ -39,7 +39,7 @@ class Stage:
         """Round what makes the call."""
         try:
             yield
-        except Exception as error:
+        except Exception as error:  # raised on, in a form that can be recorded
             self._failure = error
             raise recordable(error) from error
 
@@ -48,7 +48,7 @@ class Stage:
         """Round whatever asks for it."""
         try:
             yield
-        except Exception as error:
+        except Exception as error:  # only its likeness is exchanged for it
             failure = self._failure
             if failure is None or error.__cause__ is not failure:
                 raise

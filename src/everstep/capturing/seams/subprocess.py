@@ -188,7 +188,7 @@ def _execute(popen: Any, execute: Any, given: dict[str, Any], flows: list[Flow])
                 ours["errwrite"] = write
     try:
         execute(popen, *ours.values())
-    except BaseException:
+    except BaseException:  # an interrupt too: nobody else would close these
         for flow in flows:
             os.close(flow.target if flow.kind == "in" else flow.source)
         of = vars(popen)
