@@ -32,11 +32,11 @@ def test_a_step_that_takes_too_long_fails(trail: Trail) -> None:
 
     @step(timeout=0.02)
     def slow() -> None:
-        done.wait(5)
+        done.wait(60)
 
     @step(timeout=0.02)
     async def slow_later() -> None:
-        await asyncio.sleep(5)
+        await asyncio.sleep(60)
 
     @workflow
     def waits_for_it() -> None:
@@ -51,7 +51,7 @@ def test_a_step_that_takes_too_long_fails(trail: Trail) -> None:
             began = time.monotonic()
             go(other, workflow_)
         assert isinstance(raised.value, TimeoutError)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 30
     done.set()
 
 

@@ -247,14 +247,14 @@ module.run(trail, module.{flow.name}, 1.5, id="r")
         began = rows(trail, "r")[-1].started_at
         sleeper.send_signal(signal.SIGKILL)
         sleeper.communicate()
-        time.sleep(0.5)
+        while (datetime.now(UTC) - began).total_seconds() < 1.4:
+            time.sleep(0.01)
         assert run(trail, flow, id="r").value == "after"
-        slept = (datetime.now(UTC) - began).total_seconds()
-        assert 1.5 <= slept < 2.4
+        assert (datetime.now(UTC) - began).total_seconds() >= 1.5
         assert calls == ["after"]
-        again = time.perf_counter()
+        slept = [row.duration_ms for row in rows(trail, "r") if row.node_name == "sleep"]
+        assert slept[-1] < 1500  # all of it would be more
         assert run(trail, flow, id="r").restored
-        assert time.perf_counter() - again < 0.5
 
 
 @pytest.mark.parametrize("seconds", [-1, "1", None])

@@ -59,7 +59,7 @@ def resumed(trail: Trail, workflow: Any) -> list[str]:
 
 def is_cancelled() -> None:
     """Wait until the run that this code belongs to has heard of it."""
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while not current().cancelled:
         assert time.monotonic() < end
         time.sleep(0.001)
@@ -171,7 +171,7 @@ def test_code_that_waits_for_something_else_is_not_waited_for(trail: Trail) -> N
         await asyncio.sleep(0 if WORLD.bad else 60)
         return await act_later("c")
 
-    assert cancelled(trail, dawdles, "a") < 5
+    assert cancelled(trail, dawdles, "a") < 30
     WORLD.bad.add("hurry")
     WORLD.taken()
     assert go(trail, dawdles).value == "c"
@@ -217,7 +217,7 @@ async def sleeps_later() -> str:
 @pytest.mark.parametrize("workflow", [backs_off, backs_off_later, sleeps, sleeps_later], ids=repr)
 def test_a_run_that_sleeps_wakes_up_to_be_cancelled(trail: Trail, workflow: Any) -> None:
     WORLD.fail.add("b")
-    assert cancelled(trail, workflow, "b" if "backs" in workflow.name else "a") < 5
+    assert cancelled(trail, workflow, "b" if "backs" in workflow.name else "a") < 30
 
 
 @pytest.mark.parametrize("external", [False, True])
@@ -259,7 +259,7 @@ def test_a_step_without_an_end_can_be_cancelled(trail: Trail, monkeypatch: pytes
         await endless()
         return await act_later("c")
 
-    assert cancelled(trail, waits, "endless") < 5
+    assert cancelled(trail, waits, "endless") < 30
     WORLD.bad.add("hurry")
     assert go(trail, waits).value == "c"
     assert WORLD.taken() == ["endless", "endless", "c"]

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import logging
 import threading
-import timeit
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -155,10 +154,8 @@ def test_handlers_come_and_go_from_many_threads(events: Events) -> None:
     assert events.failures == 0
 
 
-def test_events_are_true_only_while_somebody_listens_and_asking_costs_nothing(events: Events) -> None:
+def test_events_are_true_only_while_somebody_listens(events: Events) -> None:
     assert not events
-    best = min(timeit.repeat("if events: pass", globals={"events": events}, number=10_000, repeat=50)) / 10_000
-    assert best < 100e-9
     watching = events.on(handler=print)
     assert events
     watching.stop()
