@@ -28,6 +28,7 @@ QUEUE_BOUND = 10_000
 BATCH_BOUND = 1_000
 _FAILURES = (EverstepError, OverflowError, TypeError, ValueError, MemoryError)
 _LOOK_AGAIN = 0.05  # seconds until a waiter that nobody rang looks for itself
+_NAP = 0.01  # seconds that work waits for more if nobody waits for it: to wake a thread costs more than to commit
 _CLOSE_PATIENCE = 10.0  # seconds that close waits for a leader before it says that something is stuck
 
 
@@ -64,7 +65,8 @@ class GroupCommit:
         self._flight: list[Job] = []
         self._closed = False
         self._helper: threading.Thread | None = None
-        self._helper_bell: SimpleQueue[None] = SimpleQueue()
+        self._helper_bell: SimpleQueue[bool] = SimpleQueue()  # whether somebody waits
+        self._rung = False  # for work that nobody waits for
         self._kicked: set[asyncio.AbstractEventLoop] = set()
 
     born = _reset  # a forked child has none of its parent's waiters, and locks that nobody will release
@@ -80,8 +82,9 @@ class GroupCommit:
         job = Job(work)
         job.settled = settled
         self._enqueue(job)
-        if settled is not None:
-            self._wake_helper()
+        if settled is not None and not self._rung:
+            self._wake_helper(urgent=False)  # first: interrupted here it is rung twice, never not at all
+            self._rung = True
         return job
 
     def finish(self, job: Job) -> Any:
@@ -130,7 +133,7 @@ class GroupCommit:
                 self._lead_once()
         helper, self._helper = self._helper, None
         if helper is not None:
-            self._helper_bell.put(None)
+            self._helper_bell.put(True)
             if helper is not threading.current_thread():
                 helper.join(_CLOSE_PATIENCE)
 
@@ -211,18 +214,20 @@ class GroupCommit:
         self._kicked.discard(loop)
         self._wake_helper()
 
-    def _wake_helper(self) -> None:
+    def _wake_helper(self, *, urgent: bool = True) -> None:
         if self._helper is None:
             # A daemon: a program that never closes its trail still ends. Started before it is known: close joins it.
             helper = threading.Thread(target=self._help, name="everstep-commit", daemon=True)
             helper.start()
             self._helper = helper
-        self._helper_bell.put(None)
+        self._helper_bell.put(urgent)
 
     def _help(self) -> None:
         bell = self._helper_bell
         while True:
-            bell.get()
+            if not bell.get():
+                _nap(bell)
+            self._rung = False  # before it looks: what comes later rings again
             while self._queue or self._flight:  # in flight: should its leader be interrupted, nobody else may come
                 with self._lead:
                     if self._queue or self._flight:
@@ -230,8 +235,16 @@ class GroupCommit:
             if self._closed:
                 self._helper = None  # before the last look: who comes too late starts another
                 if not self._queue:
-                    bell.put(None)  # for a second one, which an interrupt may have left behind
+                    bell.put(True)  # for a second one, which an interrupt may have left behind
                     return
+
+
+def _nap(bell: SimpleQueue[bool]) -> None:
+    """Let more work come, until somebody waits for it."""
+    end = time.monotonic() + _NAP
+    with contextlib.suppress(Empty):
+        while not bell.get(timeout=max(0.0, end - time.monotonic())):
+            pass
 
 
 def _settle(jobs: Sequence[Job]) -> None:
