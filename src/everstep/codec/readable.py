@@ -34,9 +34,9 @@ _UNSEEN: Final = re.compile(
 )
 
 
-def json_line(fields: dict[str, Any]) -> str:
-    """One line of JSON, in which nothing hides from whoever looks at it."""
-    text = json.dumps(fields, ensure_ascii=False, allow_nan=False)
+def json_line(fields: dict[str, Any], indent: int | None = None) -> str:
+    """One line of JSON, in which nothing hides from whoever looks at it; several with an indent."""
+    text = json.dumps(fields, ensure_ascii=False, allow_nan=False, indent=indent)
     return _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text) + "\n"
 
 

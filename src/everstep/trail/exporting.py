@@ -13,30 +13,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import ormsgpack
 
 from everstep import actual
-from everstep.codec import chain, frame, record
+from everstep.codec import record
 from everstep.codec.chain import Entry
-from everstep.codec.delta import SET, VERBS
-from everstep.codec.readable import Readable, json_line, parts
+from everstep.codec.readable import json_line
 from everstep.codec.record import blob_ids, read_meta
+from everstep.codec.told import told
 from everstep.errors import PrunedError, RunNotFoundError, StoreError, UnreadableError
-from everstep.model import KINDS, STATUSES, Kind, Status, from_micros
+from everstep.model import STATUSES, from_micros
 from everstep.store.base import ALL, RunQuery, RunRow, Store
 from everstep.trail.reading import Reader
 
 FORMAT = 1
 FILE_MAX = 1 << 28
 """No file is larger than this, so none that is gets read."""
-
-_META = {
-    record.PARENT: "parent", record.LANE: "lane", record.ATTEMPT: "attempt", record.SUPERSTEP: "superstep",
-    record.DECISION: "decision", record.USAGE: "usage", record.CHILD: "child", record.METADATA: "metadata",
-}  # fmt: skip
-_PAYLOAD = {record.INPUTS: "inputs", record.OUTPUT: "output", record.PAUSE: "pause"}
 
 
 class Exported(NamedTuple):
@@ -134,40 +128,7 @@ def moment(micros: int) -> str:
 
 def step_line(entry: Entry) -> str:
     """What people read of a row. Made of the row alone, so that an import can see that it tells the truth."""
-    shown, kind, status = Readable(), KINDS[entry.kind], STATUSES[entry.status]
-    fields: dict[str, Any] = {"step": entry.seq, "name": entry.name}
-    if kind is not Kind.STEP:
-        fields["kind"] = str(kind)
-    if status is not Status.COMPLETED:
-        fields["status"] = str(status)
-    _show(shown, fields, _META, parts(entry.meta) or [])
-    if chain.is_erased(entry):
-        return json_line({**fields, "erased": True})
-    body = frame.unpack(entry.data[chain.KEY_SIZE :])
-    payload = parts(body)
-    if payload is None:
-        return json_line({**fields, "bytes": len(body)})
-    _show(shown, fields, _PAYLOAD, payload)
-    operations = payload[record.OPS] if len(payload) > record.OPS else None
-    if operations not in (None, [[SET, entry.name]]):  # what nearly every step does: its output goes under its name
-        fields["changes"] = shown.show(list(map(_operation, operations)) if type(operations) is list else operations)
-    error = payload[record.ERROR] if len(payload) > record.ERROR else None
-    if error is not None:
-        fields["error"] = shown.show(error[:2] if type(error) is list else error)  # its type and what it said
-    return json_line(fields)
-
-
-def _show(shown: Readable, fields: dict[str, Any], names: dict[int, str], values: list[Any]) -> None:
-    for place, name in names.items():
-        if place < len(values) and values[place] is not None:
-            fields[name] = shown.show(values[place])
-
-
-def _operation(op: Any) -> Any:
-    """A change of the state, with a word for what it does."""
-    if type(op) is list and op and type(op[0]) is int:
-        return [VERBS.get(op[0], op[0]), *op[1:]]
-    return op
+    return json_line(told(entry))
 
 
 def row_line(entry: Entry) -> str:
