@@ -11,6 +11,7 @@ from everstep.testing import RetentionContract
 
 class TestMemoryStore(RetentionContract):
     durable = False
+    own_clock = False
 
     @pytest.fixture
     def store(self) -> Iterator[Store]:
@@ -20,3 +21,6 @@ class TestMemoryStore(RetentionContract):
 
     def another(self, store: Store) -> Store:
         return store
+
+    def elsewhere(self, store: Store) -> None:
+        return None

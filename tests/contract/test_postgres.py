@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 
 import pytest
 
@@ -33,6 +34,9 @@ class TestPostgresStore(RetentionContract):
 
     def another(self, store: Store) -> Store:
         return PostgresStore(self.url)
+
+    def elsewhere(self, store: Store) -> Callable[[], Store]:
+        return partial(PostgresStore, self.url)
 
     def test_a_write_that_the_server_cannot_hold_fails_alone(self, store: Store) -> None:
         writers = [begin(store, f"run {n}", rows=1) for n in range(4)]

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from everstep.testing.rows import begin, history
 
 
 class TestSqliteStore(RetentionContract):
+    own_clock = False
+
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:
         store = SqliteStore(str(tmp_path / "trail.db"))
@@ -24,6 +27,9 @@ class TestSqliteStore(RetentionContract):
 
     def another(self, store: Store) -> Store:
         return SqliteStore(store.where)
+
+    def elsewhere(self, store: Store) -> Callable[[], Store]:
+        return partial(SqliteStore, store.where)
 
     def test_a_write_that_the_file_cannot_hold_fails_alone(self, store: Store) -> None:
         writers = [begin(store, f"run {n}", rows=1) for n in range(4)]

@@ -9,6 +9,9 @@
         def another(self, store):
             return MyStore(store.path)
 
+        def elsewhere(self, store):
+            return partial(MyStore, store.path)
+
 Import it in tests only: it needs pytest.
 """
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from everstep.testing.retention import RetentionContract as RetentionContract
 
 # Before they are imported, so that a failed assertion shows its values.
-_MODULES = "appending contract dropping forks ownership posting pruning reading retention rows submitting"
+_MODULES = "appending contract dropping forks leases others ownership posting pruning reading retention rows submitting"
 pytest.register_assert_rewrite(*(f"everstep.testing.{name}" for name in _MODULES.split()))
 
 _HOMES = {"RetentionContract": "retention", "StoreContract": "contract", "always_replay": "replaying"}

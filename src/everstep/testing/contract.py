@@ -12,6 +12,7 @@ from everstep.errors import ClosedError, EverstepError
 from everstep.store.base import RunQuery, Store
 from everstep.testing.appending import Appending
 from everstep.testing.forks import Forks
+from everstep.testing.leases import Leases
 from everstep.testing.ownership import Ownership
 from everstep.testing.posting import Posting
 from everstep.testing.reading import Listing, Reading
@@ -19,8 +20,8 @@ from everstep.testing.rows import begin, history, new_run
 from everstep.testing.submitting import Submitting
 
 
-class StoreContract(Ownership, Appending, Submitting, Reading, Listing, Forks, Posting):
-    """Subclass it, override the `store` fixture and `another`, inherit the tests."""
+class StoreContract(Ownership, Leases, Appending, Submitting, Reading, Listing, Forks, Posting):
+    """Subclass it, override the `store` fixture, `another` and `elsewhere`, inherit the tests."""
 
     def test_says_where_it_is(self, store: Store) -> None:
         assert store.where

@@ -16,6 +16,9 @@ from tests.contract.mutants.registry import Forgetful, caught_by
     "a_writer_that_lost_its_run_is_refused",
     "many_write_to_many_runs_at_once_and_a_stale_one_fails_alone",
     "a_submitted_append_that_is_refused_fails_alone",
+    "an_owner_that_slept_past_its_lease_can_neither_write_nor_renew",
+    "a_run_that_another_process_gave_up_is_free_at_once",
+    "a_clock_that_is_an_hour_ahead_leaves_a_run_one_writer",
 )
 class TrustsZombies(MemoryStore):
     def _append(self, append: Append) -> bool:

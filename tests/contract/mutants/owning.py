@@ -87,6 +87,9 @@ class ListsOtherwiseThanItTells(MemoryStore):
     "a_renewed_lease_lives_longer",
     "one_of_many_gets_a_run_that_nobody_owns",
     "the_owner_is_the_same_for_every_handle",
+    "a_clock_that_is_an_hour_behind_leaves_a_run_one_writer",
+    "a_lease_that_is_renewed_in_time_outlives_its_length",
+    "a_run_is_free_when_the_lease_of_its_killed_owner_has_ended_and_not_before",
 )
 class LetsAnybodyIn(MemoryStore):
     def claim(self, run_id: str, owner: str, lease: float = LEASE_SECONDS) -> Claim:
@@ -104,7 +107,12 @@ class HoldsARunForEver(MemoryStore):
         return super().claim(run_id, owner, lease)
 
 
-@caught_by("the_epoch_rises_with_every_new_owner", "a_writer_that_lost_its_run_is_refused")
+@caught_by(
+    "the_epoch_rises_with_every_new_owner",
+    "a_writer_that_lost_its_run_is_refused",
+    "an_owner_that_slept_past_its_lease_can_neither_write_nor_renew",
+    "a_clock_that_is_an_hour_ahead_leaves_a_run_one_writer",
+)
 class KeepsTheEpoch(MemoryStore):
     def claim(self, run_id: str, owner: str, lease: float = LEASE_SECONDS) -> Claim:
         epoch = self._find(run_id).epoch
@@ -121,20 +129,31 @@ class RaisesTheEpochAlways(MemoryStore):
         return claim._replace(epoch=self._runs[run_id].epoch)
 
 
-@caught_by("a_run_that_was_given_up_can_be_claimed_at_once", "whoever_gave_a_run_up_claims_it_with_a_new_epoch")
+@caught_by(
+    "a_run_that_was_given_up_can_be_claimed_at_once",
+    "whoever_gave_a_run_up_claims_it_with_a_new_epoch",
+    "a_run_that_another_process_gave_up_is_free_at_once",
+)
 class GivesNothingUp(MemoryStore):
     def renew(self, claim: Claim, lease: float = LEASE_SECONDS) -> None:
         super().renew(claim, lease)
         self._runs[claim.run_id].owner = claim.owner
 
 
-@caught_by("a_renewed_lease_lives_longer", "an_append_renews_the_lease_and_never_shortens_it")
+@caught_by(
+    "a_renewed_lease_lives_longer",
+    "an_append_renews_the_lease_and_never_shortens_it",
+    "a_lease_that_is_renewed_in_time_outlives_its_length",
+)
 class RenewsNothing(MemoryStore):
     def renew(self, claim: Claim, lease: float = LEASE_SECONDS) -> None:
         super().renew(claim, 0.0 if lease == 0 else 0.001)
 
 
-@caught_by("a_stale_owner_can_neither_renew_nor_give_up")
+@caught_by(
+    "a_stale_owner_can_neither_renew_nor_give_up",
+    "an_owner_that_slept_past_its_lease_can_neither_write_nor_renew",
+)
 class RenewsForTheStale(MemoryStore):
     def renew(self, claim: Claim, lease: float = LEASE_SECONDS) -> None:
         super().renew(claim._replace(epoch=self._find(claim.run_id).epoch), lease)
