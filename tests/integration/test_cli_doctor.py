@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+from time import time
 
 import pytest
 
 import everstep
 from everstep.store import schema
+from everstep.store.sqlite import SqliteStore
+from everstep.testing.rows import begin
 from tests.integration.cli_support import data, run, trail_to_see
 from tests.integration.support import environment
 
@@ -28,26 +33,68 @@ def seen(tmp_path: Path) -> Path:
 
 
 class TestDoctor:
-    def test_it_tells_what_is_installed_and_how_the_trail_stands(self, seen: Path) -> None:
+    def test_it_tells_what_is_installed_and_how_the_trail_stands(
+        self, seen: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(schema, "file_system", lambda folder: "ext4")  # tests may run on one in memory
         found = data("doctor", "--trail", seen)["doctor"]
         assert found["versions"].keys() == {
-            "python", "sqlite", "everstep", "apsw", "ormsgpack", "zstandard", "click", "rich",
+            "python", "sqlite", "everstep", "apsw", "ormsgpack", "zstandard", "click", "rich", "psycopg",
         }  # fmt: skip
         trail = found["trail"]
         assert trail["path"] == str(seen)
         assert (trail["schema"], trail["journal_mode"], trail["network"]) == (1, "wal", False)
         assert trail["sizes"] == {"file": seen.stat().st_size, "wal": 0, "search": 0}
+        assert trail["bytes"] == seen.stat().st_size
+        assert (trail["store"], trail["dead_bytes"]) == ("sqlite", 0)
         assert trail["runs"] == {"active": 1, "failed": 1, "completed": 2}
+        assert (trail["entries"], trail["growth"]["entries"]) == (18, 18)
+        assert [(run["run"], run["entries"]) for run in trail["largest"]][:1] == [("done", 8)]
         assert (trail["oldest"]["id"], trail["interrupted"]) == ("done", ["left"])
         assert found["warnings"] == []
 
     def test_people_read_the_same(self, seen: Path) -> None:
         result = run("doctor", "--trail", seen)
-        assert "runs         1 active, 1 failed, 2 completed" in result.stdout
-        assert "interrupted  left" in result.stdout
+        assert "runs          1 active, 2 completed, 1 failed" in result.stdout
+        assert "interrupted   left" in result.stdout
         assert "verified" not in result.stdout
         assert result.stderr == f"next: everstep show left --trail {seen}\n"
-        assert "verified     intact: 4 runs, 25 entries" in run("doctor", "--verify", "--trail", seen).stdout
+        assert "verified      intact: 4 runs, 25 entries" in run("doctor", "--verify", "--trail", seen).stdout
+
+    def test_growth_and_the_largest_runs_are_shown(self, tmp_path: Path) -> None:
+        path, week = tmp_path / "trail.db", int((time() - 7 * 86_400) * 1e6)
+        with closing(SqliteStore(str(path))) as store:
+            begin(store, "small", rows=30, created=week)
+            begin(store, "large", rows=670, created=week)
+        result = run("doctor", "--trail", path)
+        assert re.search(
+            r"^growth +\d+\.\d kB a day over the last 7 days, 100 entries a day$", result.stdout, re.MULTILINE
+        )
+        assert re.search(
+            r"^largest runs +entries +size\nlarge +670 +\d+\.\d kB\nsmall +30 +", result.stdout, re.MULTILINE
+        )
+        growth = data("doctor", "--trail", path)["doctor"]["trail"]["growth"]
+        assert (growth["entries"], growth["entries_a_day"]) == (700, 100)
+
+    def test_a_server_is_told_of_as_a_file_is(self, postgres: str) -> None:
+        with everstep.open(postgres) as trail:
+            trail.record("done").finish()
+            trail.record("left").release()
+        found = data("doctor", "--trail", postgres)["doctor"]
+        told = found["trail"]
+        assert (told["store"], told["runs"], told["entries"]) == ("postgresql", {"active": 1, "completed": 1}, 3)
+        assert (told["oldest"]["id"], told["interrupted"]) == ("done", ["left"])
+        assert any(said.startswith("fsync is off") for said in found["warnings"]) == (told["fsync"] == "off")
+        result = run("doctor", "--trail", postgres)
+        assert re.search(r"^data_checksums +\w+$", result.stdout, re.MULTILINE)
+        assert ("warning: fsync is off" in result.stderr) == (told["fsync"] == "off")
+
+    def test_runs_that_are_held_by_others_are_not_interrupted(self, tmp_path: Path) -> None:
+        with everstep.open(tmp_path / "trail.db") as trail:
+            held = trail.record("held")
+            trail.record("left").release()
+            assert data("doctor", "--trail", tmp_path / "trail.db")["doctor"]["trail"]["interrupted"] == ["left"]
+            held.release()
 
     def test_the_key_is_looked_at_and_not_made(self, seen: Path, key: Path) -> None:
         assert data("doctor", "--trail", seen)["doctor"]["key"]["state"] == "not made yet: the first secret makes it"

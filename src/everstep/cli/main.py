@@ -27,7 +27,7 @@ _COMMANDS = {  # the module of each, and what it does in a line
     "graph": ("drawing", "draw a graph, and a run over it"),
     "search": ("reading", "find steps by their words"),
     "verify": ("checking", "check the hash chain"),
-    "doctor": ("checking", "what is installed, is the trail well"),
+    "doctor": ("doctor", "what is installed, is the trail well"),
     "cancel": ("acting", "end a run"),
     "stop": ("acting", "have a run stop where it can go on"),
     "answer": ("acting", "answer a run that waits"),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from everstep.codec.chain import Entry
 from everstep.store.cache import ValueCache
+from everstep.store.health import Health
 
 if TYPE_CHECKING:
     import asyncio
@@ -84,6 +85,8 @@ class NewRun:
     keyframe: Keyframe | None = None
     status: int | None = None  # when the rows say that it has ended, or waits; one that ends it leaves it without owner
     root: str | None = None  # the run that its rows began with, when they come from another trail; else itself
+    base: Keyframe | None = None  # the state before the first row, when those below it were pruned in another trail
+    came_from: tuple[str, int] | None = None  # the run and seq that it was forked from, when it has those rows itself
     lease: float = LEASE_SECONDS
 
 
@@ -241,6 +244,14 @@ class Inspects(Protocol):
 
     def inspect(self) -> list[str]:
         """What is wrong with the file itself, each in a sentence."""
+
+
+@runtime_checkable
+class Measures(Protocol):
+    """A store that can tell how it fares."""
+
+    def health(self) -> Health:
+        """Its settings, sizes and growth, and what there weakens the promises. Cheap, however many steps there are."""
 
 
 @runtime_checkable

@@ -27,6 +27,7 @@ from everstep.errors import (
 from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, STATUSES, Kind, Status
 from everstep.store.base import ANY, LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow, Settled
 from everstep.store.cache import ValueCache
+from everstep.store.health import Counted, Health, counted
 from everstep.store.search import SearchIndex
 
 if TYPE_CHECKING:
@@ -99,6 +100,9 @@ class MemoryStore:
             run = _Run(self._keys + 1, new, [], root, genesis(root), owner=new.owner, lease=lease)
             if new.fork is not None:
                 self._share(run, *new.fork)
+            elif new.base is not None:
+                run.base, run.start = new.base.seq + 1, new.base.hash
+                self._keep(run, new.base)
             self._runs[new.id] = run
             self._keys = run.key
             if new.entries:
@@ -260,6 +264,16 @@ class MemoryStore:
         finally:
             index.close()
 
+    def health(self) -> Health:
+        with self._lock:
+            self._check_open()
+            now = actual.time()
+            pieces = sum(map(len, self._blobs.values()))
+            runs = [_counted(run, now) for run in self._runs.values()]
+            sizes = {"steps": sum(run.bytes for run in runs), "pieces": pieces}
+            gone = "the trail is in memory: it is gone when its program ends. Open one in a file."
+            return counted(runs, now, store="memory", facts={}, sizes=sizes, dead=0, weaknesses=[gone])
+
     def cache(self) -> ValueCache:
         return self._cache
 
@@ -348,9 +362,10 @@ class MemoryStore:
 
     def _row(self, run: _Run) -> RunRow:
         new, failed = run.new, STATUS_NUMBER[Status.FAILED]
-        forked_from, fork_seq = new.fork or (None, None)
+        forked_from, fork_seq = new.fork or new.came_from or (None, None)
         end = KIND_NUMBER[Kind.END]  # says of the run what a step said before
-        errors = sum(entry.status == failed and entry.kind != end for entry in _backwards(run, own_only=True))
+        own = [entry for entry in _backwards(run, own_only=True) if fork_seq is None or entry.seq > fork_seq]
+        errors = sum(entry.status == failed and entry.kind != end for entry in own)
         return RunRow(
             run.key, new.id, run.root, new.workflow, run.status, run.owner, run.lease, run.epoch, run.seq, run.hash,
             run.base, new.created, run.ended, new.parent, forked_from, fork_seq, new.retry_of, new.retry_index,
@@ -361,6 +376,13 @@ class MemoryStore:
 def _backwards(run: _Run, *, own_only: bool) -> Iterator[Entry]:
     first = run.new.fork[1] + 1 if own_only and run.new.fork is not None else 0
     return (entry for entry in reversed(run.history) if entry.seq >= first)
+
+
+def _counted(run: _Run, now: float) -> Counted:
+    rows = list(_backwards(run, own_only=True))
+    ended = min(now, run.lease if run.ended is None else run.ended / 1e6)
+    size = sum(len(entry.meta) + len(entry.data) for entry in rows)
+    return Counted(run.new.id, run.status, len(rows), size, run.new.created / 1e6, ended)
 
 
 def _fits(row: RunRow, query: RunQuery) -> bool:

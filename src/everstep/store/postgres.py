@@ -27,6 +27,8 @@ from everstep.store import postgres_link, postgres_reading, postgres_retention, 
 from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow, Settled
 from everstep.store.cache import ValueCache
 from everstep.store.commit import GroupCommit, Job
+from everstep.store.health import Health
+from everstep.store.postgres_health import health
 from everstep.store.postgres_link import Link, driver
 from everstep.store.process_fork import at_work, watch
 from everstep.store.search import SearchIndex
@@ -289,6 +291,9 @@ class PostgresStore:
 
     def inspect(self) -> list[str]:
         return self._read(lambda link: list(postgres_reading.inspect(link)))
+
+    def health(self) -> Health:
+        return self._read(health)
 
     def cache(self) -> ValueCache:
         self._check_writable()

@@ -28,6 +28,7 @@ from everstep.errors import (
     UnreadableError,
 )
 from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
+from everstep.store.health import NETWORK
 from everstep.store.lock import open_lock, take
 from everstep.store.wal import lost_commits
 
@@ -36,9 +37,6 @@ BUSY_SECONDS = 10.0
 _LOG_PAGES = 250  # after which the log is folded into the file: writing over it is cheaper than letting it grow
 _FIXED = (3, 51, 3)
 _BACKPORTS = {(3, 44): 6, (3, 50): 7}
-_NETWORK = re.compile(
-    r"nfs\d?|cifs|smb\d?|smbfs|afs|9p|ceph|lustre|glusterfs|fuse\.(sshfs|glusterfs|s3fs|rclone|gcsfuse)"
-)
 
 _V1 = f"""
 create table run(
@@ -215,7 +213,7 @@ def _check_place(path: str, *, read_only: bool) -> None:
     if not read_only:
         _check_writable(path, file, folder)
         kind = file_system(str(folder))
-        if _NETWORK.fullmatch(kind):
+        if NETWORK.fullmatch(kind):
             raise NetworkFileSystemError(path, kind)
 
 

@@ -21,10 +21,11 @@ from everstep.errors import (
     ReadOnlyError,
     StoreError,
 )
-from everstep.store import reading, retention, rows, schema, writing
+from everstep.store import reading, retention, rows, schema, sqlite_health, writing
 from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow, Settled
 from everstep.store.cache import ValueCache
 from everstep.store.commit import GroupCommit, Job
+from everstep.store.health import Health
 from everstep.store.lock import LOCK_UN, flock, open_lock, take
 from everstep.store.process_fork import at_work, watch
 from everstep.store.schema import BUSY_SECONDS, translate, translated
@@ -286,6 +287,10 @@ class SqliteStore:
         with translated(self.where), at_work(), closing(schema.connect(self.where, read_only=True)) as connection:
             lost = lost_commits(connection, self.where)
         return found if lost is None else [*found, lost]
+
+    def health(self) -> Health:
+        with self._snapshot() as connection:
+            return sqlite_health.health(connection, self.where)
 
     def close(self) -> None:
         if self._closed:
