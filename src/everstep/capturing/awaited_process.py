@@ -13,10 +13,11 @@ from collections.abc import Generator
 from typing import Any
 
 from everstep.capturing.exchange import Halted
-from everstep.capturing.process import Script, Transcript, cleaning, diverged
+from everstep.capturing.process import Script, Transcript, diverged
 from everstep.capturing.seams import signals
 from everstep.capturing.transports import KINDS, Transport
 from everstep.errors import DivergenceError
+from everstep.run.lanes import outside
 from everstep.run.turnstile import TURNS
 
 _PATIENCE = 30.0  # seconds that the program may take until it puts in what it had put in then
@@ -115,7 +116,7 @@ class Link:
         self.paused: set[str] = set()
         self.changed = asyncio.Event()  # the program did something that may be waited for
         self.served = tap is None
-        self._script = Script(transcript, cleaning(chunks.exchange.run)) if tap is None else None
+        self._script = Script(transcript, chunks.exchange.clean) if tap is None else None
         self._context = contextvars.copy_context()
         signals.know(transcript.pid, self)
 
@@ -125,7 +126,7 @@ class Link:
         if self.tap is not None:
             self.tap.link = self
         protocol.connection_made(transport)
-        task = signals.outside().run(asyncio.get_running_loop().create_task, self._pass_on())
+        task = outside().run(asyncio.get_running_loop().create_task, self._pass_on())
         task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - the loop may be closed first, as with any transport
         transport.task = task
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
-from everstep.capturing import threads
+from everstep.capturing import threads, turns
 from everstep.capturing.calls import Call
 from everstep.capturing.exchange import Exchange, inside, wait
 from everstep.run.lanes import Lane
@@ -40,7 +40,7 @@ class Chunks(Iterator[Any]):
         if chunk is _END:
             settle(exchange, exchange.end())
             raise StopIteration
-        threads.part_came(exchange)
+        turns.part_came(exchange)
         exchange.keep(chunk)
         return chunk
 
@@ -68,7 +68,7 @@ class RecordedChunks(Iterator[Any]):
         chunk = next(self.rest, _END)
         if chunk is not _END:
             self._part += 1
-            threads.part_due(self.exchange, self._part)
+            turns.part_due(self.exchange, self._part)
             return chunk
         if not self.exchange.over:
             self.exchange.served()
@@ -88,7 +88,7 @@ def call(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Any]]) -> tuple[
         head, chunks = exchange.recorded()
         if head is None:
             exchange.served()
-        threads.part_due(exchange, 0)
+        turns.part_due(exchange, 0)
         return head, RecordedChunks(exchange, chunks)
     exchange.unknown()
     wait(exchange.begin())
@@ -100,7 +100,7 @@ def call(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Any]]) -> tuple[
         settle(exchange, exchange.end(error), error)
         raise
     exchange.answered(head)
-    threads.part_came(exchange)
+    turns.part_came(exchange)
     return head, Chunks(exchange, source)
 
 
@@ -138,7 +138,7 @@ class AwaitedChunks(AsyncIterator[Any]):
             await settle_awaited(exchange, exchange.end())
             raise StopAsyncIteration
         try:
-            await exchange.take_turn()
+            await turns.part_came_awaited(exchange)
         except BaseException as error:  # a cancellation, and an exit, are noted too
             await settle_awaited(exchange, exchange.end(error), error)
             raise
@@ -168,12 +168,12 @@ class AwaitedRecordedChunks(AsyncIterator[Any]):
         chunk = next(self.rest, _END)
         if chunk is not _END:
             self._part += 1
-            await exchange.turn(self._part)
+            await turns.part_due_awaited(exchange, self._part)
             return chunk
         if exchange.cancelled is not None:
             await exchange.until_cancelled()
         if not exchange.over:
-            await threads.outcome_awaited(exchange)
+            await turns.outcome_due_awaited(exchange)
             exchange.served()
         raise StopAsyncIteration
 
@@ -181,7 +181,7 @@ class AwaitedRecordedChunks(AsyncIterator[Any]):
         """Read no further."""
         exchange = self.exchange
         if exchange.outcome is not None and not exchange.over:
-            await threads.outcome_awaited(exchange)
+            await turns.outcome_due_awaited(exchange)
         exchange.left()
 
 
@@ -197,9 +197,9 @@ async def call_awaited(
         if head is None and exchange.cancelled is not None:
             await exchange.until_cancelled()
         if head is None:
-            await threads.outcome_awaited(exchange)
+            await turns.outcome_due_awaited(exchange)
             exchange.served()
-        await exchange.turn(0)
+        await turns.part_due_awaited(exchange, 0)
         return head, AwaitedRecordedChunks(exchange, chunks)
     exchange.unknown()
     waiter = exchange.begin()
@@ -211,7 +211,7 @@ async def call_awaited(
         with inside(exchange):
             head, source = await live()
         exchange.answered(head)
-        await exchange.take_turn()
+        await turns.part_came_awaited(exchange)
     except BaseException as error:  # a cancellation, and an exit, are noted too
         await settle_awaited(exchange, exchange.end(error), error)
         if source is not None:

@@ -7,10 +7,10 @@ put together, cleaned, and laid back into the events it came from; a placeholder
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
+
+from everstep.capturing.sizes import by_placeholders
 
 _DATA = "data:"
 _TEXTS = frozenset(
@@ -26,7 +26,7 @@ class _Piece(NamedTuple):
     text: str
 
 
-def cleaned(body: str, clean: Callable[[str], str], move: Callable[[bytes, bytes, Sequence[int]], list[int]]) -> str:
+def cleaned(body: str, clean: Callable[[str], str]) -> str:
     """The body of a stream of events without the secrets that run through several of them."""
     lines = body.splitlines(keepends=True)
     events = {at: event for at, line in enumerate(lines) if (event := _event(line)) is not None}
@@ -35,21 +35,13 @@ def cleaned(body: str, clean: Callable[[str], str], move: Callable[[bytes, bytes
         whole = "".join(piece.text for piece in pieces)
         after = str(clean(whole))
         if after != whole:
-            sizes = move(whole.encode(), after.encode(), [len(piece.text.encode()) for piece in pieces])
+            sizes = by_placeholders(whole.encode(), after.encode(), [len(piece.text.encode()) for piece in pieces])
             _lay(events, pieces, after, sizes)
             changed.update(piece.line for piece in pieces)
     for at in changed:
         end = lines[at][len(lines[at].rstrip("\r\n")) :]
         lines[at] = f"{_DATA} {json.dumps(events[at], ensure_ascii=False, separators=(',', ':'))}{end}"
     return "".join(lines) if changed else body
-
-
-def moved(before: str, after: str, sizes: Sequence[int]) -> list[int]:
-    """The sizes of chunks when lines of a body have changed: each ends with the line it ended in."""
-    was = list(accumulate(len(line.encode()) for line in before.splitlines(keepends=True)))
-    now = list(accumulate(len(line.encode()) for line in after.splitlines(keepends=True)))
-    ends = [now[min(bisect_left(was, end), len(now) - 1)] if end else 0 for end in accumulate(sizes)]
-    return [second - first for first, second in pairwise([0, *ends])]
 
 
 def _event(line: str) -> Any:

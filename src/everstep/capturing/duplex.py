@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from everstep.capturing import calling as driver
-from everstep.capturing import threads
+from everstep.capturing import threads, turns
 from everstep.capturing.calls import Call
 from everstep.capturing.exchange import Exchange, Halted, inside
 from everstep.codec.values import encode, view
@@ -206,7 +206,7 @@ class Talk(Sides[Connection]):
     def _keep(self, channel: str, **about: Any) -> None:
         if self.exchange.over:
             return
-        threads.part_came(self.exchange)
+        turns.part_came(self.exchange)
         with self._moved:
             self.exchange.keep(self._entry(channel, **about))
 
@@ -218,7 +218,7 @@ class Talk(Sides[Connection]):
                 return CLOSED
             part, entry = heard.popleft()
             self._wait(lambda: self._count >= entry["after"] or self.exchange.over)
-        threads.part_due(self.exchange, part)
+        turns.part_due(self.exchange, part)
         return self._given(entry)
 
     def ended(self) -> None:
@@ -247,7 +247,7 @@ class Talk(Sides[Connection]):
                 raise self._diverged("removed", f"message {self._count + 1}", "its end", ())
             last = self._heard[CLOSE].popleft() if self._heard[CLOSE] else None
         if last is not None:
-            threads.part_due(exchange, last[0])
+            turns.part_due(exchange, last[0])
         exchange.left()
         self._let_rest_go()
         with self._moved:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from everstep.capturing import calling as driver
-from everstep.capturing import threads
+from everstep.capturing import turns
 from everstep.capturing.calls import Call
 from everstep.capturing.duplex import CLOSE, CLOSED, PATIENCE, TOO_FEW, Connection, Opening, Sides
 from everstep.capturing.exchange import inside
@@ -63,7 +63,7 @@ class AwaitedTalk(Sides[Connection]):
                 except Exception as error:  # noqa: BLE001 - recorded, then raised
                     entry, failed = {"error": [type(error).__name__, str(error)]}, error
             if not exchange.over:
-                await exchange.take_turn()
+                await turns.part_came_awaited(exchange)
         except asyncio.CancelledError:
             if "item" in entry:
                 kept.appendleft(entry)  # the next one who asks gets it
@@ -88,7 +88,7 @@ class AwaitedTalk(Sides[Connection]):
         if "cancelled" in entry:
             await asyncio.get_running_loop().create_future()  # until it is cancelled again
         await self._wait(lambda: self._count >= entry["after"] or self.exchange.over)
-        await self.exchange.turn(part)
+        await turns.part_due_awaited(self.exchange, part)
         return self._given(entry)
 
     async def ended(self) -> None:
@@ -135,7 +135,7 @@ class AwaitedTalk(Sides[Connection]):
             return await self._served(CLOSE) if self._heard[CLOSE] else None
         finally:
             if exchange.outcome is not None:
-                await threads.outcome_awaited(exchange)
+                await turns.outcome_due_awaited(exchange)
             exchange.left()
             self._let_rest_go()
             self._move()

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from everstep.capturing import threads
+from everstep.capturing import turns
 from everstep.capturing.calls import Call
+from everstep.capturing.threads import Ticket
 from everstep.codec import record
 from everstep.errors import DivergenceError, EverstepError, HiddenValueError, RunStoppedError, UnknownOutcomeError
 from everstep.journal.track import AGAIN, TURNS
@@ -50,7 +52,7 @@ class Exchange:
         self._began = 0.0
         self.turns: list[float] = []  # where its parts stand among what was awaited; 0 where that is all one
         self.inner: Lane | None = None
-        self.ticket: threads.Ticket | None = None  # of an outcome that waits until the code may have it
+        self.ticket: Ticket | None = None  # of an outcome that waits until the code may have it
         self.place: asyncio.Future[None] | None = None  # the same, among what is awaited
         inputs = None
         if self.run.trail is not None:
@@ -88,13 +90,6 @@ class Exchange:
         """The row that says that it was cancelled."""
         return None if self.ask.recorded is None else self.ask.recorded.cancelled
 
-    async def turn(self, part: int) -> None:
-        """Wait until a part of an answer on record is due: 0 is its head."""
-        turns = [] if self.ask.recorded is None else self.ask.recorded.turns
-        if part < len(turns) and turns[part]:
-            await self.run.turnstile.deliver(turns[part])
-            await self.session.gate.pass_recorded_awaited(turns[part])
-
     def recorded(self) -> tuple[Any, list[Any]]:
         """Head and chunks on record; a head of None if the call failed before there was one."""
         entry = self.outcome if self.cancelled is None else self.run.entry(self.cancelled)
@@ -109,7 +104,7 @@ class Exchange:
         """All chunks on record were given: what follows them. Raises what the call failed with."""
         self.over = True
         entry = self.outcome
-        threads.outcome_due(self)
+        turns.outcome_due(self)
         _, error = restored(self.run, self.ask)
         self.session.passed(self.ask, entry)
         if error is None:
@@ -130,7 +125,7 @@ class Exchange:
         if not self.over and self.run.stopping is None:
             self.over = True
             if self.outcome is not None:
-                threads.outcome_due(self)
+                turns.outcome_due(self)
                 restored(self.run, self.ask)
                 self.session.passed(self.ask, self.outcome)
 
@@ -195,20 +190,6 @@ class Exchange:
         self.chunks.append(chunk)
         self._offsets.append((time.perf_counter() - self._began) * 1000)
 
-    async def take_turn(self) -> None:
-        """Let a part that was just received wait for its turn, and note when it was there. Alone it need not."""
-        if self.run.turnstile.lanes <= 1 or self.run.pen is None:  # the last call may follow on others that are over
-            self.turns.append(0)
-            return
-        with self.run.lock:
-            turn = self.run.turnstile.mark(self.run.pen.scribe.claim.seq)
-            ticket = self.session.gate.queue(turn, self.loop)
-            place = self.run.turnstile.reserve()
-        with self.session.gate.kept(ticket):
-            await self.run.turnstile.deliver(None, place)
-            await self.session.gate.pass_awaited(ticket)
-        self.turns.append(turn)
-
     def end(self, error: BaseException | None = None, *, early: bool = False) -> Any:
         """Record the outcome. What to wait for; None where there is nothing to record."""
         if self.over:
@@ -219,7 +200,7 @@ class Exchange:
         self.session.open_calls.discard(self)
         duration = run.leave(ask)
         self._wait_with_children(error)
-        stored = None if self.head is None else call.form.pack(self.head, self.chunks, self._offsets, self._clean)
+        stored = None if self.head is None else call.form.pack(self.head, self.chunks, self._offsets, self.clean)
         if error is not None and not flow.is_outcome(run, error, inner):
             if not isinstance(error, Exception):
                 flow.broken_off(run, ask, error, self.loop, chunks=stored)
@@ -228,8 +209,7 @@ class Exchange:
             return None  # it was not the code that had enough of it
         with run.lock:  # so that outcomes are queued in the order of their rows
             waiter = self._put(stored, duration, error, early=early)
-            self.ticket = threads.outcome_came(self)
-            self.place = None if self.loop is None else run.turnstile.reserve()
+            self.ticket, self.place = turns.outcome_came(self)
         return waiter
 
     @property
@@ -247,8 +227,10 @@ class Exchange:
             self.run.suspend(self.ask.lane, None, around=True)
             raise Halted
 
-    def _clean(self, text: str) -> str:
-        return text if self.run.trail is None else self.run.trail.gate.text(text)
+    @property
+    def clean(self) -> Callable[[str], str]:
+        """What takes the secrets out of a text."""
+        return str if self.run.trail is None else self.run.trail.gate.text
 
     def _used(self, stored: Any, duration: float) -> dict[str, Any] | None:
         used = self.call.form.used(self.call.request, stored)

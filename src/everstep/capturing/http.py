@@ -15,12 +15,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 from everstep.capturing import codings, deltas, providers
 from everstep.capturing.calls import Call
+from everstep.capturing.sizes import by_lines, by_placeholders
 from everstep.policy.redaction import PLACEHOLDER
 from everstep.run.steps import Unknown
 
 Headers = list[tuple[str, str]]
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # they change nothing, so they may go again
-_PLACEHOLDER = re.compile(rb"\[redacted:[a-z0-9-]+:[0-9a-f]{16}\]")
 _BOUNDARY = re.compile(r'boundary="?([^";]+)')
 _HIDDEN = PLACEHOLDER.decode()
 _LATER, _SERVER_ERROR = frozenset({408, 409, 425, 429}), 500  # answers that may be others when asked again
@@ -146,7 +146,7 @@ class _Form:
         body, cleaned = _cleaned(whole, clean if len(sizes) > 1 else str)
         stored["body"] = body
         if len(sizes) > 1:
-            stored["sizes"] = sizes if cleaned is None else _moved(whole, cleaned, sizes)
+            stored["sizes"] = sizes if cleaned is None else by_placeholders(whole, cleaned, sizes)
             stored["offsets"] = [round(each, 2) for each in offsets]
         return stored
 
@@ -185,8 +185,8 @@ def _joined(body: bytes, sizes: list[int], clean: Callable[[str], str]) -> tuple
         text = body.decode()
     except UnicodeDecodeError:  # it was cut off in a character: what there is, is looked through as it is
         return body, sizes
-    after = deltas.cleaned(text, clean, _moved)
-    return (body, sizes) if after == text else (after.encode(), deltas.moved(text, after, sizes))
+    after = deltas.cleaned(text, clean)
+    return (body, sizes) if after == text else (after.encode(), by_lines(text, after, sizes))
 
 
 def _cleaned(body: bytes, clean: Callable[[str], str]) -> tuple[str | bytes, bytes | None]:
@@ -199,24 +199,3 @@ def _cleaned(body: bytes, clean: Callable[[str], str]) -> tuple[str | bytes, byt
         return (body, None) if cleaned == plain else (cleaned.encode("latin-1"), cleaned.encode("latin-1"))
     cleaned = str(clean(text))
     return cleaned, None if cleaned == text else cleaned.encode()
-
-
-def _moved(before: bytes, after: bytes, sizes: Sequence[int]) -> list[int]:
-    """The sizes of the chunks of a body in which placeholders stand for secrets; one of those is never cut."""
-    spans: list[tuple[int, int, int, int]] = []  # a literal in `before`, and the same one in `after`
-    done = at = 0
-    for match in [*_PLACEHOLDER.finditer(after), None]:
-        literal = after[at : match.start() if match else len(after)]
-        found = before.find(literal, done) if match else len(before) - len(literal)
-        spans.append((found, found + len(literal), at, at + len(literal)))
-        done, at = found + len(literal), match.end() if match else len(after)
-    ends = []
-    for end in accumulate(sizes):
-        start, _, there, there_end = next((span for span in reversed(spans) if span[0] <= end), spans[0])
-        ends.append(min(there + end - start, there_end) if end <= start + there_end - there else _next(spans, start))
-    ends[-1] = len(after)
-    return [second - first for first, second in pairwise([0, *ends])]
-
-
-def _next(spans: Sequence[tuple[int, int, int, int]], start: int) -> int:
-    return next((span[2] for span in spans if span[0] > start), spans[-1][3])

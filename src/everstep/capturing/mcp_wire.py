@@ -15,9 +15,8 @@ from typing import Any, Self
 from everstep.capturing import calling, process
 from everstep.capturing.calls import Call
 from everstep.capturing.exchange import Exchange, Halted
-from everstep.capturing.seams.signals import outside
 from everstep.capturing.session import boundary
-from everstep.run.lanes import Lane
+from everstep.run.lanes import Lane, outside
 
 _CHANCE = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})  # of `_meta`: no part of what is asked
 _LOST: dict[str, Any] = {"lost": True}  # the server is gone

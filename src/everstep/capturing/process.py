@@ -23,7 +23,6 @@ from everstep.capturing.calls import Call
 from everstep.capturing.command import PYTHON
 from everstep.capturing.exchange import Exchange
 from everstep.errors import DivergenceError
-from everstep.run.execution import Execution
 from everstep.run.steps import Unknown
 
 _SHORT = 200  # characters: enough to see which it is
@@ -225,12 +224,6 @@ def _cleaned(data: bytes, clean: Callable[[str], str]) -> tuple[str | bytes, int
         return bare, None if bare == data else len(data)
     cleaned = clean(text)
     return cleaned, None if cleaned == text else len(data)
-
-
-def cleaning(run: Execution) -> Callable[[str], str]:
-    """What takes the secrets out of a text."""
-    trail = run.trail
-    return str if trail is None else trail.gate.text
 
 
 def diverged(exchange: Exchange, error: DivergenceError) -> DivergenceError:

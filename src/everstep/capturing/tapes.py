@@ -15,7 +15,7 @@ from typing import Any
 from everstep.capturing.calling import RecordedChunks
 from everstep.capturing.exchange import Halted
 from everstep.capturing.pipes import Pump, Puppet
-from everstep.capturing.process import Script, Transcript, cleaning, diverged
+from everstep.capturing.process import Script, Transcript, diverged
 
 _GRACE = 0.2  # seconds for the rest of the output of a process that has ended; what it left behind may hold it open
 
@@ -71,7 +71,7 @@ class Tape:
     def play(self, source: int, targets: dict[str, int]) -> None:
         """Have the process played behind these pipes."""
         exchange = self._chunks.exchange
-        script = Script(self.transcript, cleaning(exchange.run))
+        script = Script(self.transcript, exchange.clean)
         self.puppet = Puppet(script, source, targets, functools.partial(diverged, exchange))
 
     def never_ended(self) -> Halted:

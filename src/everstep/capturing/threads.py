@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from everstep.capturing.stillness import OURS, Watch, inside_call, watch
 
 if TYPE_CHECKING:
-    from everstep.capturing.exchange import Exchange
     from everstep.run.execution import Execution
 
 P = ParamSpec("P")
@@ -298,48 +297,6 @@ class Gate:
             self._overdue = self._tickets[0].turn
         while self._order and self._order[0] < self._overdue:
             self._order.popleft()
-
-
-# What the drivers do with an exchange.
-
-
-def outcome_came(exchange: Exchange) -> Ticket | None:
-    """Queue an outcome that was just recorded, under the run's lock."""
-    entry = exchange.ask.entry
-    return None if entry is None else exchange.session.gate.queue(entry.seq, exchange.loop)
-
-
-def outcome_due(exchange: Exchange) -> None:
-    """Wait until an outcome on record is due, where that was not awaited already."""
-    gate: Gate = exchange.session.gate
-    if exchange.loop is None:
-        gate.pass_recorded(exchange.outcome.seq)
-    else:
-        gate.went(exchange.outcome.seq)
-
-
-async def outcome_awaited(exchange: Exchange) -> None:
-    """The same, awaited."""
-    await exchange.run.turnstile.deliver(exchange.outcome.seq)
-    await exchange.session.gate.pass_recorded_awaited(exchange.outcome.seq)
-
-
-def part_came(exchange: Exchange) -> None:
-    """Let a part that was just received wait for its turn, and note when it was there. Alone it need not."""
-    run, gate, ticket, turn = exchange.run, exchange.session.gate, None, 0.0
-    if len(exchange.session.open_calls) > 1 and run.pen is not None:
-        with run.lock:
-            turn = run.turnstile.mark(run.pen.scribe.claim.seq)
-            ticket = gate.queue(turn)
-        gate.pass_(ticket)
-    exchange.turns.append(0 if ticket is None else turn)
-
-
-def part_due(exchange: Exchange, part: int) -> None:
-    """Wait until a part of an answer on record is due: 0 is its head."""
-    turns = [] if exchange.ask.recorded is None else exchange.ask.recorded.turns
-    if part < len(turns) and turns[part]:
-        exchange.session.gate.pass_recorded(turns[part])
 
 
 def _turn_of(ticket: Ticket) -> float:

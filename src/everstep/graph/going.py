@@ -28,7 +28,7 @@ from everstep.run.asked import Ask
 from everstep.run.driving import drive, drive_awaited, guarded, known_loop
 from everstep.run.execution import Execution
 from everstep.run.flow import ask_flow
-from everstep.run.lanes import CURRENT, NODES, OF_TASK, OUTSIDE, Lane, here
+from everstep.run.lanes import CURRENT, NODES, OF_TASK, Lane, here, outside
 from everstep.run.noted import log_of
 from everstep.run.runner import AsyncRunner, Runner
 from everstep.run.through import cancel_all
@@ -258,13 +258,7 @@ def _called(going: Going, ask: Ask, given: dict[str, Any]) -> BaseException | No
 def _submitted(pool: ThreadPoolExecutor, job: Callable[[], Any]) -> Future[Any]:
     """Run a job in a thread with this context. It has its lane: none is made for the thread."""
     context = contextvars.copy_context()
-    return _outside().run(partial(pool.submit, context.run, job))
-
-
-def _outside() -> contextvars.Context:
-    context = contextvars.copy_context()
-    context.run(CURRENT.set, OUTSIDE)
-    return context
+    return outside().run(partial(pool.submit, context.run, job))
 
 
 # By awaiting.
@@ -312,7 +306,7 @@ async def _together(jobs: list[Coroutine[Any, Any, BaseException | None]]) -> li
     loop = asyncio.get_running_loop()
     plain = contextvars.copy_context()
     plain.run(CURRENT.set, None)
-    tasks = [_outside().run(partial(loop.create_task, job, context=plain.copy())) for job in jobs]
+    tasks = [outside().run(partial(loop.create_task, job, context=plain.copy())) for job in jobs]
     try:
         await asyncio.wait(tasks)
     finally:
@@ -327,7 +321,7 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
 
 def _begun_in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
     context, loop = contextvars.copy_context(), asyncio.get_running_loop()
-    return _outside().run(loop.run_in_executor, None, partial(context.run, guarded, function))
+    return outside().run(loop.run_in_executor, None, partial(context.run, guarded, function))
 
 
 async def _node_in_thread(run: Execution, function: Callable[[], Any]) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -188,6 +188,13 @@ class Closing:
                 except ValueError:  # another thread was quicker
                     continue
                 close()
+
+
+def outside() -> Context:
+    """A copy of this context in which whatever is started belongs to no run."""
+    context = copy_context()
+    context.run(CURRENT.set, OUTSIDE)
+    return context
 
 
 def here() -> Lane | None:

@@ -28,6 +28,7 @@ QUEUE_BOUND = 10_000
 BATCH_BOUND = 1_000
 _FAILURES = (EverstepError, OverflowError, TypeError, ValueError, MemoryError)
 _LOOK_AGAIN = 0.05  # seconds until a waiter that nobody rang looks for itself
+_URGENT = True  # said by the bell: somebody waits
 _NAP = 0.01  # seconds that work waits for more if nobody waits for it: to wake a thread costs more than to commit
 _CLOSE_PATIENCE = 10.0  # seconds that close waits for a leader before it says that something is stuck
 
@@ -133,7 +134,7 @@ class GroupCommit:
                 self._lead_once()
         helper, self._helper = self._helper, None
         if helper is not None:
-            self._helper_bell.put(True)
+            self._helper_bell.put(_URGENT)
             if helper is not threading.current_thread():
                 helper.join(_CLOSE_PATIENCE)
 
@@ -235,7 +236,7 @@ class GroupCommit:
             if self._closed:
                 self._helper = None  # before the last look: who comes too late starts another
                 if not self._queue:
-                    bell.put(True)  # for a second one, which an interrupt may have left behind
+                    bell.put(_URGENT)  # for a second one, which an interrupt may have left behind
                     return
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from everstep.capturing import calling
+from everstep.capturing import calling, turns
 from everstep.capturing.calling import AwaitedRecordedChunks
 from everstep.capturing.exchange import Exchange, Halted, inside
 from everstep.capturing.seams.likeness import recordable
@@ -119,7 +119,7 @@ class LiveContent(Content):
             if not self._piece:
                 await calling.settle_awaited(call, call.end())
                 return None
-            await call.take_turn()
+            await turns.part_came_awaited(call)
         except asyncio.CancelledError:
             self._cancelled.append(len(call.chunks))
             raise

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import os
 import signal
 from typing import Any, Protocol
-
-from everstep.run.lanes import CURRENT, OUTSIDE
 
 
 class Signalled(Protocol):
@@ -21,13 +18,6 @@ class Signalled(Protocol):
 TERMINATE, KILL = signal.SIGTERM, signal.SIGKILL
 _KNOWN: dict[int, Signalled] = {}  # by process id; the newest of that id
 _kill, _killpg, _getpgid = os.kill, os.killpg, os.getpgid
-
-
-def outside() -> contextvars.Context:
-    """A context in which whatever is started belongs to nobody."""
-    context = contextvars.copy_context()
-    context.run(CURRENT.set, OUTSIDE)
-    return context
 
 
 def know(pid: int, process: Signalled) -> None:
