@@ -35,6 +35,7 @@ EverstepError
 │   ├── StaleWriterError          this process lost the run to another
 │   ├── ForkedError               the process was forked, and its recorder with it
 │   ├── ConflictError             the run moved on underneath
+│   ├── HistoryDiffersError       it is to be copied to where it has another history
 │   ├── NotAnOutcomeError         a fork is to change the outcome of what has none
 │   ├── PrunedError               retention removed what was asked for
 │   └── ErasedError               the payload was erased
@@ -67,7 +68,8 @@ EverstepError
     └── DamagedFileError          a line of an exported run is not what was written
 
 DamageWarning (a UserWarning) tells of damage that does not stand in the way: commits lost from the log when a trail is
-opened, a keyframe that was passed over, a run left out of a list. HandlerWarning tells of a handler of events that
+opened, a keyframe that was passed over, a run left out of a list. RebuiltWarning, one of them, tells of a run that was
+read from its steps because its own file is damaged. HandlerWarning tells of a handler of events that
 failed; the run goes on.
 """
 
@@ -101,7 +103,7 @@ class UnknownSchemeError(OpenError):
     def __init__(self, url: str) -> None:
         self.url = url
         super().__init__(
-            f"{url!r} names no store known here. Use a path, 'sqlite:///path/to/trail.db', "
+            f"{url!r} names no store known here. Use a path, 'sqlite:///path/to/trail.db', 'file:///path/to/folder', "
             "'postgresql://user@host/database' or ':memory:'."
         )
 
@@ -410,6 +412,18 @@ class ConflictError(RunError):
         )
 
 
+class HistoryDiffersError(RunError):
+    """The run is to be copied to a trail that has another history of it. `here` and `there` are seq and hash."""
+
+    def __init__(self, run_id: str, here: tuple[int, bytes], where: str, there: tuple[int, bytes]) -> None:
+        self.run_id, self.here, self.where, self.there = run_id, here, where, there
+        super().__init__(
+            f"run {run_id!r} has another history in {where}: it stands at step {there[0]} ({there[1].hex()[:12]}) "
+            f"there, at step {here[0]} ({here[1].hex()[:12]}) here. The one there was left as it is. Copy the run to "
+            "another trail; or export it, and import the file there with another id."
+        )
+
+
 class NotAnOutcomeError(RunError):
     """A fork is to change the outcome of something that has none."""
 
@@ -478,6 +492,10 @@ class DamagedFileError(DamagedError):
 
 class DamageWarning(UserWarning):
     """Damage that does not stand in the way of what was asked; `trail.verify()` tells all of it."""
+
+
+class RebuiltWarning(DamageWarning):
+    """A file of a trail was damaged, and what it said was told by others; the message says what is lost of it."""
 
 
 class JournalError(EverstepError):

@@ -18,6 +18,7 @@ from everstep.codec.chain import Entry, genesis
 from everstep.errors import EverstepError, OwnedError, RunNotFoundError
 from everstep.model import KIND_NUMBER, Kind, Status
 from everstep.store.base import Append, Claim, Counts, RunQuery, RunRow
+from everstep.store.files import FilesStore
 from everstep.store.memory import MemoryStore
 from everstep.store.postgres import PostgresStore
 from everstep.store.sqlite import SqliteStore
@@ -31,7 +32,7 @@ LEASES = st.sampled_from([0.0, 1e6])  # ended at once, or never
 PICKS = st.integers(0, 100)  # of whatever there is, by remainder
 # In memory where there is such a place: it is the answers that are compared here, not what survives a power cut.
 FOLDER = "/dev/shm" if Path("/dev/shm").is_dir() else None
-AnyStore = MemoryStore | SqliteStore | PostgresStore
+AnyStore = MemoryStore | SqliteStore | PostgresStore | FilesStore
 Both = tuple[Claim, Claim]  # a claim as each store gave it: keys and generations are a store's own affair
 
 
@@ -45,7 +46,7 @@ class Stores(RuleBasedStateMachine):
         self.appends: list[tuple[Append, Append]] = []
         self.gone = RunRow(0, "r9", "", "", 0, None, 0.0, 1, 3, b"", 0, 0, None, None, None, None, None, None, {}, 0, 0)
 
-    def open(self) -> SqliteStore | PostgresStore:
+    def open(self) -> SqliteStore | PostgresStore | FilesStore:
         return SqliteStore(str(Path(self.folder) / "trail.db"))
 
     def teardown(self) -> None:

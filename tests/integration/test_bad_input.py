@@ -49,7 +49,7 @@ def folder() -> Iterator[Path]:
 # Opening.
 
 
-@pytest.mark.parametrize("url", ["mysql://host/db", "redis://x", "sqlite:trail.db", "sqlite://trail.db", "file:///x"])
+@pytest.mark.parametrize("url", ["mysql://host/db", "redis://x", "sqlite:trail.db", "sqlite://trail.db", "file://x"])
 def test_a_url_of_no_store_is_refused(url: str) -> None:
     """Promise 13: nothing falls back to memory in silence."""
     with pytest.raises(errors.UnknownSchemeError, match="Use a path"):
@@ -95,9 +95,11 @@ def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: Path, 
     assert path.read_bytes() == before
 
 
-def test_a_folder_is_no_trail(tmp_path: Path) -> None:
+def test_a_folder_of_somebody_else_is_no_trail(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(errors.NotATrailError, match="a folder"):
         everstep.open(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 @pytest.mark.parametrize("read_only", [False, True])

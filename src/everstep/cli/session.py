@@ -19,7 +19,7 @@ from everstep.cli import exits
 from everstep.cli.output import Output
 from everstep.errors import EverstepError, RunNotFoundError, UnreadableError
 from everstep.trail.late import Late
-from everstep.trail.naming import MEMORY, POSTGRES, SQLITE, without_password
+from everstep.trail.naming import MEMORY, POSTGRES, SQLITE, folder_of, without_password
 
 if TYPE_CHECKING:
     from everstep.model import Run
@@ -52,16 +52,17 @@ class Session:
 
     @cached_property
     def path(self) -> Path:
-        """The file of the trail."""
+        """The file of the trail, or its folder."""
         if self.url in {MEMORY, SQLITE + MEMORY}:
             raise click.UsageError("a trail in memory is gone when its program ends; name a file with --trail.")
         if self.url.startswith(SQLITE):
             return Path(unquote(self.url.removeprefix(SQLITE)))
-        return Path(self.url).expanduser()
+        return folder_of(self.url) or Path(self.url).expanduser()
 
     def open(self, *, write: bool = False) -> Trail:
         """The trail, closed when the command ends. One that is not there is an error: nothing is made."""
-        if "://" not in self.url.removeprefix(SQLITE) and not self.path.exists():
+        is_local = folder_of(self.url) is not None or "://" not in self.url.removeprefix(SQLITE)
+        if is_local and not self.path.exists():
             raise UnreadableError(
                 str(self.path), "there is no trail", f"Name one with --trail, or in {VARIABLE}; else it is {DEFAULT}."
             )

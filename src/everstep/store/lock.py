@@ -13,7 +13,7 @@ from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 
 from everstep.errors import LockedError, UnreadableError
 
-__all__ = ["LOCK_UN", "flock", "open_lock", "take"]
+__all__ = ["LOCK_EX", "LOCK_UN", "flock", "open_lock", "take"]
 
 _NAP = 0.0002  # seconds
 
@@ -27,20 +27,21 @@ def open_lock(path: str) -> int:
         raise UnreadableError(path, error.strerror or str(error), way_out) from None
 
 
-def take(file: int, where: str, patience: float) -> None:
-    """Hold the lock. Raises LockedError when another process keeps it for longer than `patience` seconds.
+def take(file: int, where: str, patience: float, how: int = LOCK_EX) -> None:
+    """Hold the lock, alone or, with LOCK_SH, with others who read.
 
+    Raises LockedError when another process keeps it for longer than `patience` seconds.
     It waits in short naps: a blocking flock could never give up on a holder that was stopped. To let go, call
     `flock(file, LOCK_UN)` itself in a `finally`: a call into C is the one thing an interrupt cannot come before.
     """
     try:
-        flock(file, LOCK_EX | LOCK_NB)
+        flock(file, how | LOCK_NB)
     except BlockingIOError:
         end = time.monotonic() + patience
         while True:
             time.sleep(_NAP)
             try:
-                fcntl.flock(file, LOCK_EX | LOCK_NB)
+                fcntl.flock(file, how | LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > end:
                     raise LockedError(where, patience) from None

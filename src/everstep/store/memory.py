@@ -216,7 +216,7 @@ class MemoryStore:
         with self._lock:
             self._check_open()
             newest = sorted(self._runs.values(), key=lambda run: -run.key)
-            return [row for row in map(self._row, newest) if _fits(row, query)][: query.limit]
+            return [row for row in map(self._row, newest) if fits(row, query)][: query.limit]
 
     def entries(self, run_id: str, first: int, last: int) -> list[Entry]:
         with self._lock:
@@ -385,7 +385,8 @@ def _counted(run: _Run, now: float) -> Counted:
     return Counted(run.new.id, run.status, len(rows), size, run.new.created / 1e6, ended)
 
 
-def _fits(row: RunRow, query: RunQuery) -> bool:
+def fits(row: RunRow, query: RunQuery) -> bool:
+    """Whether a run is one of those that are asked for, the limit aside."""
     return (
         query.status in {None, row.status}
         and query.workflow in {None, row.workflow}

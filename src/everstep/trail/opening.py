@@ -11,17 +11,18 @@ from everstep.store.base import Store
 from everstep.store.memory import MemoryStore
 from everstep.store.sqlite import SqliteStore
 from everstep.trail.late import Late
-from everstep.trail.naming import MEMORY, POSTGRES, SQLITE, without_password
+from everstep.trail.naming import MEMORY, POSTGRES, SQLITE, folder_of, without_password
 
-_POSTGRES = Late("everstep.store.postgres")
+_POSTGRES, _FILES = Late("everstep.store.postgres"), Late("everstep.store.files")
 
 
 def open_store(url: str | os.PathLike[str], *, read_only: bool) -> Store:
-    """A path, `sqlite:///path` (four slashes for an absolute one), `postgresql://...` or `:memory:`."""
+    """A path, `sqlite:///path` (four slashes for an absolute one), `file:///path`, `postgresql://...`, `:memory:`."""
     text = os.fspath(url)
     if not isinstance(text, str) or not text.strip():
         raise OpenError(
-            "the trail's URL is empty. Give a path, 'sqlite:///path/to/trail.db' or 'postgresql://host/name'."
+            "the trail's URL is empty. Give a path, 'sqlite:///path/to/trail.db', 'file:///path/to/folder' or "
+            "'postgresql://host/name'."
         )
     if text in {MEMORY, SQLITE + MEMORY}:
         if read_only:
@@ -32,6 +33,10 @@ def open_store(url: str | os.PathLike[str], *, read_only: bool) -> Store:
     if text.startswith(POSTGRES):
         store: Store = _POSTGRES.PostgresStore(text, read_only=read_only)
         return store
+    folder = folder_of(text)
+    if folder is not None:
+        files: Store = _FILES.FilesStore(str(folder), read_only=read_only)
+        return files
     if "://" in text or (isinstance(url, str) and text.startswith("sqlite:")):
         raise UnknownSchemeError(without_password(text))
     return SqliteStore(str(Path(text).expanduser()), read_only=read_only)

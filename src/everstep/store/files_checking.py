@@ -1,0 +1,94 @@
+"""Looking over the files of a trail: whether the words of every page are what its bytes tell, and how it fares."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from everstep import actual
+from everstep.codec.blobs import blob_id
+from everstep.errors import DamagedError
+from everstep.store import files_layout as layout
+from everstep.store import files_pages as pages
+from everstep.store import schema
+from everstep.store.files_layout import BEGIN, FORMAT, RUN
+from everstep.store.files_reading import Reading, Stored
+from everstep.store.health import Counted, Health, counted, facts_of_place, weaknesses_of_place
+
+
+def inspect(reading: Reading) -> Iterator[str]:
+    """What is damaged, missing, or says in words what its bytes do not."""
+    place = reading.place
+    _ = reading.facts
+    for folder in layout.folders(place.runs):
+        try:
+            run = reading.stored(folder)
+        except DamagedError as damage:
+            yield damage.what
+            continue
+        if folder != place.run(run.row.id):
+            yield f"{place.name(folder)} is not the folder of the run in it, {run.row.id!r}"
+        if not run.rebuilt:
+            yield from _words(reading, folder / RUN, lambda run=run: pages.run_page(run.row, run.fork_key))  # type: ignore[misc] # bound early
+        yield from _words(reading, folder / BEGIN, lambda path=folder / BEGIN: _again(path))  # type: ignore[misc] # bound early
+        yield from _steps(reading, run)
+    for folder in layout.folders(place.dropped):
+        yield from (found for seq in layout.numbers(folder / "steps") for found in _step(reading, folder, seq))
+    yield from reading.rebuilt
+    for path in sorted(place.pieces.iterdir()) if place.pieces.is_dir() else ():
+        if not path.name.endswith(".new") and blob_id(path.read_bytes()).hex() != path.name:
+            yield f"the stored piece {path.name} was changed"
+
+
+def _again(path: Path) -> str:
+    return pages.run_page(*pages.read_run(path, 0))
+
+
+def _words(reading: Reading, path: Path, make: Callable[[], str]) -> Iterator[str]:
+    """What is wrong with a page, by the text that its bytes give."""
+    try:
+        if make().encode() != path.read_bytes():
+            yield f"the text of {reading.place.name(path)} was changed; what counts is what was written"
+    except DamagedError as damage:
+        yield f"{reading.place.name(path)}: {damage.what}"
+
+
+def _steps(reading: Reading, run: Stored) -> Iterator[str]:
+    there = layout.numbers(run.folder / "steps")
+    expected = range(max(run.row.base, run.first), run.row.seq + 1)
+    for seq in sorted({*expected, *(seq for seq in there if seq <= run.row.seq)}):
+        yield from _step(reading, run.folder, seq)
+    for seq in layout.numbers(run.folder / "keyframes"):
+        if seq <= run.row.seq:
+            path = layout.frame_file(run.folder, seq)
+            yield from _words(reading, path, lambda path=path: pages.frame_page(pages.read_frame(path)))  # type: ignore[misc] # bound early
+
+
+def _step(reading: Reading, folder: Path, seq: int) -> Iterator[str]:
+    path = layout.step_file(folder, seq)
+    yield from _words(reading, path, lambda: pages.row_page(pages.read_row(path)))
+
+
+def health(reading: Reading) -> Health:
+    """How large the trail is, and what weakens its promises."""
+    place, now = reading.place, actual.time()
+    runs = [_counted(run, now) for run in sorted(reading.live(), key=lambda run: run.row.key)]
+    sizes = {"runs": _size(place.runs), "pieces": _size(place.pieces)}
+    kind = schema.file_system(str(place.root))
+    facts = {"format": FORMAT, **facts_of_place(kind)}
+    dead = _size(place.dropped) + _size(place.making)
+    return counted(runs, now, store="files", facts=facts, sizes=sizes, dead=dead, weaknesses=weaknesses_of_place(kind))
+
+
+def _counted(run: Stored, now: float) -> Counted:
+    row = run.row
+    ended = min(now, row.lease if row.ended is None else row.ended / 1e6)
+    rows = max(0, row.seq + 1 - max(row.base, run.first))
+    return Counted(row.id, row.status, rows, _size(run.folder), row.created / 1e6, ended)
+
+
+def _size(folder: Path) -> int:
+    """The bytes of all files in a folder."""
+    found = (os.path.join(path, name) for path, _, names in os.walk(folder) for name in names)  # noqa: PTH118 - quicker
+    return sum(os.lstat(path).st_size for path in found if os.path.lexists(path))

@@ -1,0 +1,197 @@
+"""Letting go of history in a trail of JSON files. As in SQLite: what is hidden at once is swept away afterwards.
+
+A dropped run is moved out of sight, a pruned one says where it begins now. Sweeping removes what nobody reads any more.
+A kill in between leaves files for the next `reclaim`, never a reference to what is gone.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from everstep.codec import frame
+from everstep.codec.chain import Entry
+from everstep.codec.keyframe import refs
+from everstep.codec.record import blob_ids
+from everstep.errors import PrunedError, StepNotFoundError
+from everstep.store import files_layout as layout
+from everstep.store import files_pages as pages
+from everstep.store.base import Counts, Keyframe
+from everstep.store.files_layout import Place
+from everstep.store.files_reading import Reading, Stored, failed
+from everstep.store.files_writing import Batch
+from everstep.store.reading import require
+
+Runs = dict[int, Stored]
+
+
+def _next_generation(place: Place, reading: Reading) -> None:
+    """No keyframe that was made of what was read before is kept from here on."""
+    place.write_facts(reading.facts._replace(generation=reading.facts.generation + 1))
+
+
+def hide(place: Place, run_id: str, key: int) -> None:
+    """Drop a run: its id is free again, and nobody may write to it. Again, it changes nothing."""
+    run = Reading(place, certain=True).look(run_id)
+    if run is not None and run.row.key == key:
+        place.dropped.mkdir(exist_ok=True)
+        run.folder.rename(place.dropped / str(key))
+        for folder in (place.dropped, place.runs, place.root):
+            layout.sync(folder)
+
+
+def raise_base(place: Place, run_id: str, base: Keyframe, since: int) -> bool:
+    """Make `base` the oldest state of a run, unless pieces were removed since it was made."""
+    reading = Reading(place, certain=True)
+    run = reading.find(run_id)
+    row = run.row
+    if reading.facts.generation != since:
+        return False
+    if base.seq >= row.seq:
+        raise StepNotFoundError(run_id, base.seq + 1, row.seq)
+    if base.seq < row.base:
+        raise PrunedError(run_id, base.seq, row.base)
+    _next_generation(place, reading)
+    # One that stood there before is in the forks' history too, and stays so.
+    stood = layout.frame_file(run.folder, base.seq).exists() and reading.frame_at(run, base.seq, row).shared
+    row = row._replace(base=base.seq + 1)
+    row = row._replace(errors=sum(failed(row, found.entry) for found in reading.own(run._replace(row=row))))
+    batch = Batch(place)
+    batch.begin(run._replace(row=row))
+    batch.put_frame(run, base, shared=stood, base=True)
+    batch.commit()
+    return True
+
+
+def erase(place: Place, run_id: str, entries: Sequence[Entry]) -> None:
+    """Put erased rows in place, and drop every keyframe that was made after them, in the run and in its forks."""
+    reading = Reading(place, certain=True)
+    run = reading.find(run_id)
+    if not entries:
+        return
+    for entry in entries:
+        require(run.row, entry.seq)
+    rows = [reading.locate(run, entry.seq) for entry in entries]
+    _next_generation(place, reading)
+    runs, first = reading.by_key(), min(entry.seq for entry in entries)
+    for part in reading.history(run):
+        if part.last >= first:
+            _forget_frames(reading, runs, part.run.row.key, first)
+    for entry, (holder, row) in zip(entries, rows, strict=True):
+        layout.replace(layout.step_file(holder.folder, entry.seq), pages.row_page(row._replace(entry=entry)))
+    for folder in {holder.folder for holder, _ in rows}:
+        layout.sync(folder / "steps")
+
+
+def _forget_frames(reading: Reading, runs: Runs, key: int, first: int) -> None:
+    for run, last in _descendants(runs, key):
+        if last is not None and last < first:
+            continue
+        there = [seq for seq in layout.numbers(run.folder / "keyframes") if seq >= first]
+        for seq in there:
+            path = layout.frame_file(run.folder, seq)
+            if seq >= run.row.base:
+                path.unlink()
+            else:  # the base of a pruned run, which cannot do without it; no fork may look at it any more
+                kept = reading.frame_at(run, seq, run.row)
+                layout.replace(path, pages.frame_page(kept._replace(shared=False)))
+        if there:
+            layout.sync(run.folder / "keyframes")
+
+
+def _descendants(runs: Runs, key: int) -> Iterator[tuple[Stored, int | None]]:
+    """A run and all that came of it, each with the last seq that it shares with the run; None for the run itself."""
+    waiting: list[tuple[int, int | None]] = [(key, None)]
+    while waiting:
+        at, last = waiting.pop()
+        if at in runs:
+            yield runs[at], last
+        forks = [run.row for run in runs.values() if run.fork_key == at]
+        for fork in forks:
+            shared = -1 if fork.fork_seq is None else fork.fork_seq
+            waiting.append((fork.key, shared if last is None else min(last, shared)))
+
+
+def _is_dropped(place: Place, run: Stored) -> bool:
+    return run.folder.parent == place.dropped
+
+
+def _read_by_somebody(place: Place, runs: Runs, run: Stored) -> range:
+    """The seqs between which a run's rows are read by it or by a fork. A dropped run reads nothing itself."""
+    spans = []
+    for other, last in _descendants(runs, run.row.key):
+        if not _is_dropped(place, other):
+            end = run.row.seq if last is None else min(run.row.seq, last)
+            spans.append(range(other.row.base, end + 1))
+    some = [span for span in spans if span]
+    return range(min(span.start for span in some), max(span.stop for span in some)) if some else range(0)
+
+
+def sweep(place: Place) -> Counts:
+    """Remove what nobody reads: rows, keyframes, dropped runs without forks, pieces that nothing refers to."""
+    shutil.rmtree(place.making, ignore_errors=True)
+    reading = Reading(place, certain=True)
+    runs, gone, rows, frames = reading.by_key(), 0, 0, 0
+    while True:
+        for run in runs.values():
+            if run.rebuilt and not _is_dropped(place, run):
+                continue  # what lies beyond the step that is damaged may be all that is left of it
+            read = _read_by_somebody(place, runs, run)
+            rows += _sweep_files(run.folder / "steps", range(read.start, read.stop), run.row.seq)
+            frames += _sweep_files(run.folder / "keyframes", range(read.start - 1, read.stop), run.row.seq)
+        forked = {run.fork_key for run in runs.values()}
+        done = [
+            run for run in runs.values()
+            if _is_dropped(place, run) and run.row.key not in forked and not layout.numbers(run.folder / "steps")
+        ]  # fmt: skip
+        for run in done:
+            frames += len(layout.numbers(run.folder / "keyframes"))
+            _remove_folder(place, run.folder)
+            del runs[run.row.key]
+        gone += len(done)
+        if not done:
+            return Counts(gone, rows, frames, _sweep_pieces(place, reading, runs))
+
+
+def _sweep_files(folder: Path, keep: range, last: int) -> int:
+    """Remove the files whose numbers are not among those to keep. How many of them had been acknowledged."""
+    dead = [seq for seq in layout.numbers(folder) if seq not in keep]
+    layout.remove([folder / f"{seq:06}.json" for seq in dead])
+    if dead:
+        layout.sync(folder)
+    return sum(seq <= last for seq in dead)
+
+
+def _remove_folder(place: Place, folder: Path) -> None:
+    """Remove a dropped run: out of its place first, so that nobody finds half of it."""
+    place.making.mkdir(exist_ok=True)
+    last = folder.rename(place.making / f"gone-{folder.name}")
+    layout.sync(place.dropped)
+    shutil.rmtree(last)
+
+
+def _sweep_pieces(place: Place, reading: Reading, runs: Runs) -> int:
+    try:
+        there = {bytes.fromhex(path.name): path for path in place.pieces.iterdir() if _is_id(path.name)}
+    except FileNotFoundError:
+        return 0
+    if not there:  # as in most trails of small runs: no need to read them
+        return 0
+    live: set[bytes] = set()
+    for run in runs.values():
+        for seq in layout.numbers(run.folder / "keyframes"):
+            kept = reading.frame_at(run, seq, run.row).frame
+            live.update(refs(frame.unpack(kept.data), lambda piece: frame.unpack(reading.blob(piece))))
+        for seq in layout.numbers(run.folder / "steps"):
+            live.update(blob_ids(reading.row_at(run.row, run, seq).entry))
+    dead = [path for name, path in there.items() if name not in live]
+    if dead:
+        _next_generation(place, reading)
+        layout.remove(dead)
+        layout.sync(place.pieces)
+    return len(dead)
+
+
+def _is_id(name: str) -> bool:
+    return len(name) == 32 and all(sign in "0123456789abcdef" for sign in name)
