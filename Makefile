@@ -14,11 +14,11 @@ BENCH_ARGS ?=
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-capture torture clean
+.PHONY: help demo test check bench bench-capture bench-postgres torture clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name what; do \
-		printf '  make %-13s %s\n' "$$name" "$$what"; done
+		printf '  make %-14s %s\n' "$$name" "$$what"; done
 
 demo: .venv/.ready ## the whole story in a minute, offline
 	@.venv/bin/everstep demo
@@ -51,6 +51,9 @@ bench: .venv-bench/.ready ## Everstep, its peers and the raw floor, side by side
 bench-capture: .venv-bench/.ready ## programs recorded and replayed by Everstep, vcrpy and reeltime; writes the page in docs
 	@.venv-bench/bin/python -m benchmarks.capture $(BENCH_ARGS)
 
+bench-postgres: .venv-bench/.ready ## trails on a PostgreSQL server, raw commits and the peer's; writes the page on capacity
+	@.venv-bench/bin/python -m benchmarks.postgres $(BENCH_ARGS)
+
 torture: .venv/.ready ## the long crash and damage tests
 	@.venv/bin/python -m pytest -q -n auto --maxprocesses 4 -m torture
 
@@ -63,7 +66,7 @@ clean: ## remove the environments, caches and build results
 	$(call make_environment,-e '.[dev]')
 
 .venv-bench/.ready: pyproject.toml benchmarks/requirements.txt
-	$(call make_environment,-e '.[capture]' -r benchmarks/requirements.txt)
+	$(call make_environment,-e '.[capture,postgres]' -r benchmarks/requirements.txt)
 
 define make_environment
 	@[ -n "$(PYTHON)" ] || { echo "No Python 3.11 or later found. Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; }

@@ -36,7 +36,7 @@ def _detail(step: int, change: tuple[dict[str, Any], dict[str, Any]]) -> dict[st
     }
 
 
-def fill(path: Path, steps: int) -> list[float]:
+def fill(path: Path | str, steps: int) -> list[float]:
     """A closed trail with one run of W1, and the seconds of each step."""
     details = [_detail(step, change) for step, change in enumerate(workloads.w1(steps))]
     seconds = []
@@ -92,12 +92,17 @@ def whole_state(directory: Path, steps: int) -> list[float]:
 
 
 def fleet(directory: Path, steps: int) -> list[float]:
+    """W2 in a file."""
+    return fleet_on(str(directory / "trail.db"), steps)
+
+
+def fleet_on(url: str, steps: int) -> list[float]:
     """W2: 100 runs of `steps` steps at once on one event loop, no document. Seconds between acknowledged steps."""
 
     async def main() -> list[float]:
         details = [_detail(step, change) for step, change in enumerate(workloads.w1(WRITERS * steps))]
         marks: list[float] = []
-        async with await everstep.AsyncTrail.open(directory / "trail.db") as trail:
+        async with await everstep.AsyncTrail.open(url) as trail:
             runs = [await trail.record(f"w2-{number}") for number in range(WRITERS)]
 
             async def write(run: everstep.AsyncRecorder, mine: list[dict[str, Any]]) -> None:
@@ -156,14 +161,14 @@ def reads(directory: Path, steps: int) -> dict[str, float]:
     with everstep.open(path) as trail:
         middle = steps // 2
         figures = {
-            "newest state ms": _median(lambda: trail.state("w1")) * 1e3,
-            f"state at step {middle} ms": _median(lambda: trail.state("w1", at=middle)) * 1e3,
-            f"list {steps} steps ms": _median(lambda: [(s.id, s.name, s.status) for s in trail.steps("w1")]) * 1e3,
-            "list last 10 ms": _median(lambda: trail.steps("w1", steps - 10)) * 1e3,
-            "verify steps/s": (steps + 2) / _median(lambda: trail.verify("w1")),
-            "verify whole trail steps/s": (steps + 2) / _median(trail.verify),
+            "newest state ms": median_of(lambda: trail.state("w1")) * 1e3,
+            f"state at step {middle} ms": median_of(lambda: trail.state("w1", at=middle)) * 1e3,
+            f"list {steps} steps ms": median_of(lambda: [(s.id, s.name, s.status) for s in trail.steps("w1")]) * 1e3,
+            "list last 10 ms": median_of(lambda: trail.steps("w1", steps - 10)) * 1e3,
+            "verify steps/s": (steps + 2) / median_of(lambda: trail.verify("w1")),
+            "verify whole trail steps/s": (steps + 2) / median_of(trail.verify),
         }
-    figures["open ms"] = _median(lambda: everstep.open(path).close()) * 1e3
+    figures["open ms"] = median_of(lambda: everstep.open(path).close()) * 1e3
     return figures
 
 
@@ -179,10 +184,11 @@ def comparison(directory: Path, steps: int) -> float:
                     detail["set"] = {"scratchpad": {"changed": True}}
                 run.step("agent", **detail)
             run.finish()
-        return _median(lambda: trail.compare("a", "b"), 3)
+        return median_of(lambda: trail.compare("a", "b"), 3)
 
 
-def _median(ask: Callable[[], object], repeats: int = 7) -> float:
+def median_of(ask: Callable[[], object], repeats: int = 7) -> float:
+    """Seconds that a question takes, the first time left out."""
     seconds = []
     ask()
     for _ in range(repeats):

@@ -105,12 +105,17 @@ async def one_of_many(first: int, steps: int, marks: list[float]) -> int:
 
 
 def fleet(directory: Path, steps: int) -> list[float]:
+    """W2 in a file."""
+    return fleet_on(str(directory / "trail.db"), steps)
+
+
+def fleet_on(url: str, steps: int) -> list[float]:
     """W2: 100 runs of `steps` steps at once on one event loop. Seconds between acknowledged steps."""
     _prepare(AGENTS * steps)
     marks = _Seconds()
 
     async def main() -> None:
-        with everstep.open(directory / "trail.db") as trail:
+        with everstep.open(url) as trail:
             runner = everstep.AsyncRunner(trail)
             marks.append(perf_counter())
             async with asyncio.TaskGroup() as group:

@@ -30,8 +30,9 @@ _SETTINGS = "-c listen_addresses= -c max_connections=60 -c shared_buffers=16MB -
 class Server:
     """A server in a folder, reached through a socket there."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: str = _SETTINGS) -> None:
         self.folder = folder
+        self._settings = settings
         self._data = folder / "data"
 
     @property
@@ -51,8 +52,9 @@ class Server:
             connection.execute("create role guarded")
 
     def start(self, more: str = "") -> None:
-        """Start it; with `more`, with other settings than those of tests."""
-        self.run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-o", f"-k {self.folder} {_SETTINGS} {more}", "start")
+        """Start it, with more settings if there are."""
+        options = f"-k {self.folder} {self._settings} {more}"
+        self.run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-o", options, "start")
 
     def stop(self, mode: str = "immediate") -> None:
         self.run("pg_ctl", "-w", "-m", mode, "stop")

@@ -63,10 +63,10 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([lines[0], f"|{' --- |' * len(rows[0])}", *lines[1:]])
 
 
-def rewritten(page: str, made: str) -> str:
+def rewritten(page: str, made: str, first: str = BEGIN, last: str = END) -> str:
     """The page, with this between its marks. Raises ValueError if the marks are not there once each, in order."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end or BEGIN in after or END in before + after:
-        raise ValueError(f"the page needs one line {BEGIN!r} and below it one line {END!r}")
-    return f"{before}{BEGIN}\n\n{made.strip()}\n\n{END}{after}"
+    before, begin, rest = page.partition(first)
+    _, end, after = rest.partition(last)
+    if not begin or not end or first in after or last in before + after:
+        raise ValueError(f"the page needs one line {first!r} and below it one line {last!r}")
+    return f"{before}{first}\n\n{made.strip()}\n\n{last}{after}"
