@@ -11,7 +11,7 @@ Lists are cut wherever dicts alone lead to them; a list inside an item of a list
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -240,14 +240,17 @@ def thaw(data: bytes, fetch: Fetch, *, decode: Decode) -> dict[str, Any]:
     return state
 
 
-def refs(data: bytes, fetch: Fetch) -> list[bytes]:
-    """The ids of all pieces and blobs that a keyframe needs. Fetches pieces that hold references or blobs only."""
+def refs(data: bytes, fetch: Fetch, known: Container[bytes] = ()) -> list[bytes]:
+    """The ids of all pieces and blobs that a keyframe needs. Fetches pieces that hold references or blobs only.
+
+    Pieces that are `known` are left out, with all that they refer to.
+    """
     needed = dict.fromkeys(blobs.held(data))
     _, lists = _parts(view(data))
     waiting = [ref for _, found in lists for ref in reversed(found)]
     while waiting:
         ref = waiting.pop()
-        if ref.id in needed:
+        if ref.id in needed or ref.id in known:
             continue
         needed[ref.id] = None
         if ref.level:

@@ -23,7 +23,8 @@ from everstep.store.search import SearchIndex
 COLUMNS: LiteralString = (
     "r.key, r.id, r.root, r.workflow, r.status, r.owner, r.lease, r.epoch, r.seq, r.hash, r.base, r.created, r.ended, "
     "r.parent, r.forked_from, r.fork_seq, r.retry_of, r.retry_index, r.tags, "
-    "(select count(*) from everstep_step s where s.run = r.key and s.status = 2 and s.kind <> 1 and s.seq >= r.base), "
+    "(select count(*) from everstep_step s where s.run = r.key and s.status = 2 and s.kind <> 1 and s.seq >= r.base "
+    "and s.seq > coalesce(r.fork_seq, -1)), "
     "(select value from everstep_fact where name = 'generation'), r.request, r.fork_key, r.swept"
 )
 _TAGS = 18

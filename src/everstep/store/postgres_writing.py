@@ -272,13 +272,13 @@ def create_run(link: Link, new: NewRun) -> Claim:
                 return Claim(new.id, owner, epoch, seq, link_hash, key, generation, new.lease)
             raise RunExistsError(new.id)
         root = new.root or new.id
-        start = _fork_point(link, new) if new.fork is not None else _Start(-1, genesis(root), None, 0, root, None)
+        start = _fork_point(link, new) if new.fork is not None else _own_start(link, new, root)
         made = ask(
             link,
             _CREATE,
             (new.id, start.root, new.workflow, STATUS_NUMBER[Status.ACTIVE], new.owner, min(new.lease, _LONGEST),
              start.seq, start.hash, start.base, start.seq + 1, new.created, new.parent, start.fork_key,
-             *(new.fork or (None, None)), new.retry_of, new.retry_index, ormsgpack.packb(new.tags)),
+             *(new.fork or new.came_from or (None, None)), new.retry_of, new.retry_index, ormsgpack.packb(new.tags)),
         )  # fmt: skip
         if made:  # else another process was first
             break
@@ -295,6 +295,13 @@ def create_run(link: Link, new: NewRun) -> Claim:
     if isinstance(outcome, EverstepError):
         raise outcome
     return claim._replace(seq=new.entries[-1].seq, hash=new.entries[-1].hash)
+
+
+def _own_start(link: Link, new: NewRun, root: str) -> _Start:
+    if new.base is None:
+        return _Start(-1, genesis(root), None, 0, root, None)
+    ask(link, "select value from everstep_fact where name = 'generation' for share")  # nobody sweeps its pieces away
+    return _Start(new.base.seq, new.base.hash, None, new.base.seq + 1, root, new.base)
 
 
 def _fork_point(link: Link, new: NewRun) -> _Start:

@@ -22,7 +22,7 @@ _FAILED_ROWS = (
 COLUMNS = ", ".join([
     "key, id, root, workflow, status, owner, lease, epoch, seq, hash, base, created, ended, parent, forked_from",
     "fork_seq, retry_of, retry_index, tags",
-    f"({_FAILED_ROWS} and seq >= run.base)",
+    f"({_FAILED_ROWS} and seq >= run.base and seq > coalesce(run.fork_seq, -1))",
     "(select value from fact where name = 'generation')",
     "request, fork_key, fork_row, swept, head, seal",
 ])  # fmt: skip

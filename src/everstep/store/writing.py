@@ -105,14 +105,15 @@ def create_run(connection: apsw.Connection, new: NewRun) -> Claim:
             return Claim(new.id, owner, epoch, seq, link, key, retention.generation(connection), new.lease)
         raise RunExistsError(new.id)
     root = new.root or new.id
-    start = _fork_point(connection, new) if new.fork is not None else _Start(None, -1, genesis(root), None, 0, root)
+    start = _fork_point(connection, new) if new.fork is not None else _own_start(new, root)
     connection.execute(
         "insert into run(id, root, workflow, status, owner, lease, epoch, head, seq, hash, base, swept, created, "
         "parent, fork_key, fork_row, forked_from, fork_seq, retry_of, retry_index, tags, seal) "
         "values(?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, x'')",
         (new.id, start.root, new.workflow, STATUS_NUMBER[Status.ACTIVE], new.owner, actual.time() + new.lease,
          start.row, start.seq, start.hash, start.base, start.seq + 1, new.created, new.parent, start.fork_key,
-         start.row, *(new.fork or (None, None)), new.retry_of, new.retry_index, ormsgpack.packb(new.tags)),
+         start.row, *(new.fork or new.came_from or (None, None)), new.retry_of, new.retry_index,
+         ormsgpack.packb(new.tags)),
     )  # fmt: skip
     key = connection.last_insert_rowid()
     connection.executemany("insert into tag values(?, ?, ?)", [(name, text, key) for name, text in new.tags.items()])
@@ -121,6 +122,8 @@ def create_run(connection: apsw.Connection, new: NewRun) -> Claim:
         if kept is None:
             raise DamagedError("the keyframe that a pruned run begins with is missing", run_id=new.fork[0])
         retention.put_keyframe(connection, key, kept, None)
+    elif new.base is not None:
+        retention.put_keyframe(connection, key, new.base, None)
     rows.reseal(connection, key)
     claim = Claim(new.id, new.owner, 1, start.seq, start.hash, key, retention.generation(connection), new.lease)
     if not new.entries:
@@ -138,6 +141,12 @@ class _Start(NamedTuple):
     fork_key: int | None
     base: int
     root: str
+
+
+def _own_start(new: NewRun, root: str) -> _Start:
+    if new.base is None:
+        return _Start(None, -1, genesis(root), None, 0, root)
+    return _Start(None, new.base.seq, new.base.hash, None, new.base.seq + 1, root)
 
 
 def _fork_point(connection: apsw.Connection, new: NewRun) -> _Start:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everstep.codec.chain import Entry
+from everstep.codec.chain import Entry, genesis
 from everstep.errors import RunExistsError, RunNotFoundError, StepNotFoundError
 from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
 from everstep.store.base import Keyframe, Store
@@ -57,6 +57,16 @@ class Forks(Place):
         assert run.errors == 0
         writer.write(status=Status.FAILED)
         assert (store.run("fork").errors, store.run("run").errors) == (1, 2)
+
+    def test_a_run_can_have_come_from_one_that_it_shares_nothing_with(self, store: Store) -> None:
+        rows = [row(genesis("gone"), 0, status=Status.FAILED)]
+        rows += [row(rows[0].hash, 1, status=Status.FAILED)]
+        store.create(new_run("fork", entries=rows, root="gone", came_from=("gone", 0)))
+        run = store.run("fork")
+        assert (run.root, run.forked_from, run.fork_seq, run.seq, run.base) == ("gone", "gone", 0, 1, 0)
+        assert run.errors == 1
+        assert history(store, "fork") == rows
+        assert listed(store, forked_from="gone") == ["fork"]
 
     def test_a_fork_of_a_fork_can_begin_at_any_step(self, store: Store) -> None:
         rows = begin(store).write(4)

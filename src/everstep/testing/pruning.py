@@ -7,11 +7,12 @@ import time
 
 import pytest
 
+from everstep.codec.chain import genesis
 from everstep.errors import ConflictError, DamagedError, PrunedError, RunNotFoundError, StepNotFoundError
 from everstep.model import KIND_NUMBER, Kind, Status
 from everstep.store.base import Counts
 from everstep.testing.place import Place, RetainingStore
-from everstep.testing.rows import begin, history, keyframe, new_run, pieces, still, together
+from everstep.testing.rows import Writer, begin, history, keyframe, new_run, pieces, row, still, together
 
 
 class Pruning(Place):
@@ -79,6 +80,26 @@ class Pruning(Place):
         assert still(store.run("run")) == still(before)
         assert history(store) == rows[6:]
         assert store.keyframe("run", 5) == keyframe(rows[5])._replace(blobs={})
+
+    def test_a_new_run_can_begin_where_another_trail_pruned_it(self, store: RetainingStore) -> None:
+        gone = row(genesis("elsewhere"), 4)
+        base, first = keyframe(gone, "large"), row(gone.hash, 5)
+        writer = Writer(store, store.create(new_run(entries=[first], root="elsewhere", base=base)))
+        rows = [first, *writer.write(3)]
+        begin(store, "fork", fork=("run", 6))
+        begin(store, "other", rows=3)
+        prune(store, "other", 0)
+        with self.second(store) as other:
+            assert (other.run("run").base, other.run("run").seq, other.run("run").root) == (5, 8, "elsewhere")
+            assert (history(other), history(other, "fork")) == (rows, rows[:2])
+            for run_id in ("run", "fork"):
+                assert other.keyframe(run_id, 5) == base._replace(blobs={})
+            assert {name: other.blob(name) for name in base.blobs} == base.blobs
+            with pytest.raises(PrunedError):
+                other.entries("run", 4, 6)
+        prune(store, "run", 6)
+        store.drop("fork")
+        assert history(store) == rows[2:]
 
     def test_a_base_from_before_pieces_were_removed_is_turned_down(self, store: RetainingStore) -> None:
         rows = begin(store).write(4)

@@ -34,6 +34,7 @@ from everstep.trail.detail import text
 from everstep.trail.events import Events
 from everstep.trail.forking import Forking, fork
 from everstep.trail.late import Late
+from everstep.trail.numbers import check_limit, position, whole
 from everstep.trail.opening import open_store
 from everstep.trail.reading import Reader
 from everstep.trail.recorder import Recorder
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from everstep.trail.bisecting import Bisection
     from everstep.trail.check import Report
     from everstep.trail.comparing import Comparison
+    from everstep.trail.copying import Copied
     from everstep.trail.rebuilding import ReplayMode, Replays
     from everstep.trail.replayed import ReplayReport
     from everstep.trail.supersteps import CheckpointContent, Supersteps
@@ -50,8 +52,8 @@ if TYPE_CHECKING:
 
 _PATIENCE = 10.0  # seconds that closing waits for handlers of events
 # Questions of people, which no program asks that records.
-_BISECTING, _COMPARING, _EXPORTING, _IMPORTING, _REBUILDING = (
-    Late(f"everstep.trail.{verb}ing") for verb in ("bisect", "compar", "export", "import", "rebuild")
+_BISECTING, _COMPARING, _COPYING, _EXPORTING, _IMPORTING, _REBUILDING = (
+    Late(f"everstep.trail.{verb}ing") for verb in ("bisect", "compar", "copy", "export", "import", "rebuild")
 )
 _CHECK, _JUDGING = Late("everstep.trail.check"), Late("everstep.trail.why.judging")
 _SUPERSTEPS, _USAGE = Late("everstep.trail.supersteps"), Late("everstep.trail.usage")
@@ -146,11 +148,11 @@ class Trail:
         cursor: str | None = None,
     ) -> Runs:
         """Runs, newest first. A `parent` of None asks for those at the top; left out, for all."""
-        _check_limit(limit)
+        check_limit(limit)
         query = RunQuery(
             status=STATUS_NUMBER[Status(status)] if status is not None else None, workflow=workflow,
             tags=gated_tags(self.gate, tags), since=to_micros(since) if since is not None else None, parent=parent,
-            before=_position(cursor), limit=min(limit, ALL) + 1,
+            before=position(cursor), limit=min(limit, ALL) + 1,
         )  # fmt: skip
         rows = self.store.runs(query)
         page = Runs(map(_public, rows[:limit]))
@@ -164,7 +166,7 @@ class Trail:
         run, reader = self.store.run(self._id(run_id)), Reader(self.store, as_view=view)
         begin, end = run.base if first is None else first, run.seq if last is None else last
         fetch, decode = reader.fetch, reader.decode
-        return [StepRecord(run.id, entry, fetch, decode) for entry in reader.entries(run, _seq(begin), _seq(end))]
+        return [StepRecord(run.id, entry, fetch, decode) for entry in reader.entries(run, whole(begin), whole(end))]
 
     def step(self, run_id: str, seq: int, *, view: bool = False) -> StepRecord:
         """One step. Raises StepNotFoundError or PrunedError."""
@@ -172,7 +174,7 @@ class Trail:
 
     def state(self, run_id: str, at: int | None = None, *, view: bool = False) -> dict[str, Any]:
         """The values after step `at`, the newest by default. With `view`, classes come as plain data."""
-        return Reader(self.store, as_view=view).state(self._id(run_id), None if at is None else _seq(at))
+        return Reader(self.store, as_view=view).state(self._id(run_id), None if at is None else whole(at))
 
     def checkpoints(
         self, run_id: str | None = None, *, kind: CheckpointKind | str | None = None, limit: int = 100
@@ -278,7 +280,7 @@ class Trail:
 
         With `field`, all of them in that part of the step: name, inputs, output, values or error.
         """
-        _check_limit(limit)
+        check_limit(limit)
         if not isinstance(self.store, Searches):
             raise StoreError(f"the store {self.store.where!r} cannot search. Read its steps, or keep them in SQLite.")
         reader, found = Reader(self.store, as_view=view), self.store.search(words, limit if field is None else ALL)
@@ -332,11 +334,19 @@ class Trail:
         """
         return self.run(_IMPORTING.import_run(self.store, self.gate, path, id))
 
+    def copy(self, to: Trail, *runs: str) -> Copied:
+        """Copy runs to another trail, byte for byte: all, or some with what is inside them and what they came from.
+
+        What is there is not copied again, and a run that has gone on there is left alone. One that cannot be copied
+        does not stop the others: look at `ok`, and at `refused`.
+        """
+        return _COPYING.copy(self.store, to.store, [self._id(run_id) for run_id in runs])  # type: ignore[no-any-return] # loaded late
+
     # Letting go.
 
     def prune(self, run_id: str, *, keep: int) -> Counts:
         """Let go of all but the newest `keep` steps. The state stays whole; what was pruned is then a PrunedError."""
-        return retention.prune(self._retaining(), self.store, self._id(run_id), _seq(keep))
+        return retention.prune(self._retaining(), self.store, self._id(run_id), whole(keep))
 
     def drop(self, run_id: str) -> Counts:
         """Let go of a run. Steps that its forks share stay with them."""
@@ -379,22 +389,3 @@ def _public(row: RunRow) -> Run:
         owner=row.owner, epoch=row.epoch, error_count=row.errors, parent_run_id=row.parent, forked_from=row.forked_from,
         fork_seq=row.fork_seq, retry_of=row.retry_of, retry_index=row.retry_index,
     )  # fmt: skip
-
-
-def _check_limit(limit: int) -> None:
-    if limit < 1:
-        raise ValueError(f"limit is {limit}; ask for at least one")
-
-
-def _seq(number: int) -> int:
-    if type(number) is not int:
-        raise TypeError(f"{number!r:.40} is no whole number; steps are counted from 0")
-    return number
-
-
-def _position(cursor: str | None) -> int | None:
-    if cursor is None:
-        return None
-    if not cursor.isdecimal() or len(cursor) > 18:
-        raise ValueError(f"{cursor!r} is no cursor; pass on the one that runs() gave")
-    return int(cursor)

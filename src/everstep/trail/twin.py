@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from everstep.policy.rules import Rule
 from everstep.trail.beginning import Beginning, begin
@@ -15,6 +15,9 @@ from everstep.trail.recorder import AsyncRecorder
 from everstep.trail.scribe import Scribe
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
+
+if TYPE_CHECKING:
+    from everstep.trail.copying import Copied
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -102,6 +105,10 @@ class AsyncTrail:
     reclaim = _off_the_loop(Trail.reclaim)
     clear_cache = _off_the_loop(Trail.clear_cache)
     close = _off_the_loop(Trail.close)
+
+    async def copy(self, to: AsyncTrail | Trail, *runs: str) -> Copied:
+        """Copy runs to another trail, as `Trail.copy` does."""
+        return await asyncio.to_thread(self.trail.copy, to.trail if isinstance(to, AsyncTrail) else to, *runs)
 
     async def __aenter__(self) -> Self:
         return self

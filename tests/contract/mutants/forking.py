@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from everstep.errors import EverstepError
@@ -36,6 +37,12 @@ class ForgetsTheRoot(MemoryStore):
 @caught_by("a_fork_tells_where_it_came_from", "runs_are_found_by_what_they_were_forked_from")
 class ForgetsTheSource(Forgetful):
     forgets: ClassVar = {"forked_from": None}
+
+
+@caught_by("a_run_can_have_come_from_one_that_it_shares_nothing_with")
+class ForgetsASourceThatIsNotThere(MemoryStore):
+    def create(self, new: NewRun) -> Claim:
+        return super().create(replace(new, came_from=None))
 
 
 @caught_by("a_fork_tells_where_it_came_from", "marked_rows_and_counts_of_a_dropped_run_are_gone")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from everstep.codec.chain import Entry
 from everstep.errors import PrunedError, StepNotFoundError
-from everstep.store.base import Append, Claim, Counts, Keyframe, RunRow
+from everstep.store.base import Append, Claim, Counts, Keyframe, NewRun, RunRow
 from everstep.store.memory import MemoryStore, _Run
 from tests.contract.mutants.registry import Forgetful, caught_by
 
@@ -35,6 +36,12 @@ class DropsSharedRows(MemoryStore):
         for run in self._runs.values():
             run.history = [entry for entry in run.history if entry not in gone]
         return super().drop(run_id)
+
+
+@caught_by("a_new_run_can_begin_where_another_trail_pruned_it")
+class BeginsEveryRunWithItsFirstRow(MemoryStore):
+    def create(self, new: NewRun) -> Claim:
+        return super().create(replace(new, base=None))
 
 
 @caught_by("dropping_a_fork_leaves_its_parent")

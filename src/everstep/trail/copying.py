@@ -1,0 +1,218 @@
+"""Runs copied from one trail to another: which ones, in which order, and what came of each."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from everstep.codec import record
+from everstep.codec.chain import Entry
+from everstep.codec.record import read_meta
+from everstep.codec.shown import count
+from everstep.errors import (
+    DamagedError,
+    DamageWarning,
+    EverstepError,
+    RunError,
+    RunNotFoundError,
+    ValueRefused,
+)
+from everstep.model import STATUS_NUMBER, STATUSES, Status
+from everstep.store.base import ALL, RunQuery, RunRow, Store
+from everstep.trail.naming import MEMORY
+from everstep.trail.transferring import Outcome, Transfer
+
+_PAGE = 1_000  # runs, or rows, that are read at once
+_NEW = 50  # runs that are looked at to find new ones
+_OF_ONE_RUN = (RunError, DamagedError, ValueRefused)  # what stands in the way of one run, and not of the others
+_COMPLETED = STATUS_NUMBER[Status.COMPLETED]
+
+Tell = Callable[[int, int], object]
+"""Is told how many rows are done, and of how many, about."""
+
+
+class Refusal(NamedTuple):
+    """A run that is not there as it is here, and why. One whose own row is damaged has no id."""
+
+    run_id: str | None
+    error: EverstepError | DamageWarning
+
+
+@dataclass(slots=True)
+class Copied:
+    """What came of a copy: `runs` are new there or have grown, `same` were there, `ahead` have gone on there."""
+
+    runs: int = 0
+    steps: int = 0
+    blobs: int = 0
+    bytes: int = 0
+    same: int = 0
+    ahead: list[str] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all is there that was to be copied."""
+        return not self.refused
+
+    def __str__(self) -> str:
+        head = f"{count(self.runs, 'run')} copied: {count(self.steps, 'step')}, {self.bytes:,} bytes"
+        lines = [head, f"{count(self.same, 'run')} there already"] if self.same else [head]
+        lines += [f"{run_id} has gone on there, and was left alone" for run_id in self.ahead]
+        return "\n".join([*lines, *(f"not copied: {refusal.error}" for refusal in self.refused)])
+
+
+def copy(source: Store, to: Store, names: Sequence[str] = (), tell: Tell | None = None) -> Copied:
+    """Copy all runs, or some. Raises RunNotFoundError for a name, before anything is written."""
+    return Copying(source, to, names, tell).once()
+
+
+class Copying:
+    """A copy at work. `once` copies what there is, `again` what has come since."""
+
+    def __init__(self, source: Store, to: Store, names: Sequence[str] = (), tell: Tell | None = None) -> None:
+        if source is to or (source.where == to.where != MEMORY):
+            raise ValueError(f"a trail is not copied to itself: both are {source.where}. Name another to copy to.")
+        self._source, self._names, self._tell = source, names, tell
+        self._way = Transfer(source, to, self._written)
+        self.done = Copied()
+        self._rows = self._total = 0
+        self._seen: dict[str, tuple[bytes, int]] = {}  # where runs stood that may still move
+        self._grown: set[str] = set()  # those of them that are counted as copied
+        self._newest = 0  # the key of the newest run
+        self._scanned: dict[str, int] = {}  # how far rows were looked through for the names of other runs
+
+    def once(self) -> Copied:
+        """Copy all that there is."""
+        for run in self._family() if self._names else self._oldest_first():
+            self._take(run)
+        return self.done
+
+    def again(self) -> Copied:
+        """Copy what is new since: rows of runs that had not completed, and other runs. What was refused stays so."""
+        refused = {refusal.run_id for refusal in self.done.refused}
+        for run in self._family() if self._names else self._moved():
+            if run.id not in refused and self._seen.get(run.id) != (run.hash, run.status):
+                self._take(run)
+        return self.done
+
+    def _take(self, run: RunRow) -> None:
+        rows, self._newest = self._rows + _own(run), max(self._newest, run.key)
+        try:
+            outcome = self._way.take(run)
+        except _OF_ONE_RUN as error:
+            self.done.refused.append(Refusal(run.id, error))
+        else:
+            self._count(run, outcome)
+        if run.status == _COMPLETED and not self._names:
+            self._seen.pop(run.id, None)
+            self._grown.discard(run.id)
+        else:
+            self._seen[run.id] = run.hash, run.status
+        self._rows = rows
+        self._progress()
+
+    def _count(self, run: RunRow, outcome: Outcome) -> None:
+        if outcome is Outcome.COPIED and run.id not in self._grown:
+            self.done.runs += 1
+            self._grown.add(run.id)
+        self.done.same += outcome is Outcome.SAME
+        if outcome is Outcome.AHEAD and run.id not in self.done.ahead:
+            self.done.ahead.append(run.id)
+
+    def _written(self, entries: Sequence[Entry], pieces: Sequence[dict[bytes, bytes]]) -> None:
+        self.done.steps += len(entries)
+        self.done.blobs += sum(map(len, pieces))
+        self.done.bytes += sum(len(entry.meta) + len(entry.data) for entry in entries)
+        self.done.bytes += sum(len(data) for some in pieces for data in some.values())
+        self._rows += len(entries)
+        self._progress()
+
+    def _progress(self) -> None:
+        if self._tell is not None:
+            self._tell(self._rows, self._total)
+
+    # Which runs.
+
+    def _page(self, **query: Any) -> list[RunRow]:
+        """Some runs, newest first. One whose row is damaged is heard of here alone."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", DamageWarning)
+            page = self._source.runs(RunQuery(**{"limit": _PAGE, **query}))
+        told = {str(refusal.error) for refusal in self.done.refused if refusal.run_id is None}
+        for text in dict.fromkeys(str(warning.message) for warning in caught):
+            self.done.refused += [Refusal(None, DamageWarning(text))] if text not in told else []
+        return page
+
+    def _pages(self, **query: Any) -> Iterator[list[RunRow]]:
+        before = None
+        while page := self._page(before=before, **query):
+            yield page
+            before = page[-1].key
+
+    def _oldest_first(self) -> Iterator[RunRow]:
+        """All runs, in the order in which they were made. Only where pages begin is held, however many there are."""
+        tops: list[int] = []
+        for page in self._pages():
+            tops.append(page[0].key + 1)
+            self._total += sum(map(_own, page))
+        for top in reversed(tops):
+            yield from reversed(self._page(before=top))
+
+    def _moved(self) -> list[RunRow]:
+        """Runs that may have rows which were not seen: the new ones, and those that had not completed."""
+        found: dict[str, RunRow] = {}
+        for page in self._pages(limit=_NEW):
+            found.update((run.id, run) for run in page if run.key > self._newest)
+            if page[-1].key <= self._newest:
+                break
+        for status in range(len(STATUSES)):
+            for page in self._pages(status=status) if status != _COMPLETED else ():
+                found.update((run.id, run) for run in page)
+        for run_id in self._seen.keys() - found.keys():  # they have completed meanwhile, or were dropped
+            with suppress(RunNotFoundError):
+                found[run_id] = self._source.run(run_id)
+        return sorted(found.values(), key=_key)
+
+    def _family(self) -> list[RunRow]:
+        """The runs that were named, those inside them, and those that they were forked from."""
+        known: dict[str, RunRow] = {}
+        waiting = list(self._names)
+        while waiting:
+            run_id = waiting.pop()
+            if run_id in known:
+                continue
+            try:
+                known[run_id] = run = self._source.run(run_id)
+            except RunNotFoundError:
+                if run_id in self._names:
+                    raise
+                continue  # it was dropped
+            waiting += [run.forked_from] if run.forked_from is not None else []
+            below = self._source.runs(RunQuery(parent=run_id, limit=ALL))
+            waiting += [child.id for child in below if child.forked_from is None]
+            waiting += self._named_in(run)
+        self._total = sum(map(_own, known.values()))
+        return sorted(known.values(), key=_key)
+
+    def _named_in(self, run: RunRow) -> list[str]:
+        """The runs that its rows name, of those that were not looked through before."""
+        first, found = self._scanned.get(run.id, run.base), list[str]()
+        self._scanned[run.id] = run.seq + 1
+        with suppress(DamagedError):  # which is told when the run is copied
+            for start in range(first, run.seq + 1, _PAGE):
+                rows = self._source.entries(run.id, start, min(start + _PAGE - 1, run.seq))
+                found += [child for entry in rows if (child := read_meta(entry)[record.CHILD]) is not None]
+        return found
+
+
+def _key(run: RunRow) -> int:
+    return run.key
+
+
+def _own(run: RunRow) -> int:
+    """How many rows of its history are its own, about."""
+    return max(0, run.seq + 1 - max(run.base, 0 if run.fork_seq is None else run.fork_seq + 1))

@@ -1,0 +1,242 @@
+"""One run taken from one store to another, byte for byte, so that it can be looked at and resumed there.
+
+Every row is checked against the chain as it goes through, every piece against its name, and at the end the head. What
+is there already is not written again. Until a run is there up to its head it belongs to the copy, so that nobody goes
+on with half of it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import NamedTuple
+
+from everstep.codec import chain, frame
+from everstep.codec.blobs import blob_id
+from everstep.codec.chain import Entry
+from everstep.codec.keyframe import refs
+from everstep.codec.record import blob_ids
+from everstep.errors import DamagedError, DamageWarning, HistoryDiffersError, PrunedError, RunNotFoundError
+from everstep.model import FINISHED, STATUSES
+from everstep.store.base import Append, Claim, Keyframe, NewRun, RunRow, Store
+from everstep.trail.beginning import give_up_for_dead
+from everstep.trail.reading import Reader
+
+OWNER = "a copy that is not finished (copy it again)"  # no process: only another copy goes on with what one began
+_HELD = 1e8  # seconds: until it is finished, whenever that is
+_ROWS = 1_000  # that are read at once
+_BYTES = 1 << 23  # of large values that are held at once, if no single row has more
+_SENT = 1 << 18  # pieces that are known to be there; of more they are sent again
+
+Written = Callable[[Sequence[Entry], Sequence[dict[bytes, bytes]]], object]
+"""Is told of rows that are durable there, and of the pieces that went with them."""
+
+
+class Outcome(Enum):
+    """How a run stands in the other store now."""
+
+    COPIED = "copied"
+    SAME = "same"  # it was there
+    AHEAD = "ahead"  # it was there, and has gone on there
+
+
+class _Part(NamedTuple):
+    """Rows that go in one transaction, and what belongs to them."""
+
+    entries: Sequence[Entry]
+    blobs: dict[bytes, bytes]
+    keyframe: Keyframe | None = None  # as it was read, without its pieces
+    status: int | None = None
+
+
+class Transfer:
+    """The way from one store to another. One thread uses it."""
+
+    def __init__(self, source: Store, to: Store, written: Written) -> None:
+        self._source, self._to, self._written = source, to, written
+        self._reader = Reader(source)
+        self._sent: set[bytes] = set()  # pieces of keyframes that are there, as long as the generation is this one
+        self._generation = -1
+
+    def take(self, run: RunRow) -> Outcome:
+        """Copy a run up to the head that its row tells, or what is missing of it.
+
+        Raises HistoryDiffersError, OwnedError and PrunedError for what is there, DamagedError for what is here.
+        """
+        there = _find(self._to, run.id)
+        outcome = Outcome.COPIED if there is None else self._compared(run, there)
+        if outcome is not Outcome.COPIED:
+            return outcome
+        hold, first, before = self._beginning(run) if there is None else self._going_on(there)
+        for part in self._parts(run, first, before):
+            hold = self._add(run, part, hold) if isinstance(hold, Claim) else self._make(run, part, hold)
+        if isinstance(hold, NewRun):  # a fork that has no rows of its own yet
+            hold = self._to.create(replace(hold, lease=0.0))
+        self._finish(run, hold)
+        return outcome
+
+    # What is there already.
+
+    def _compared(self, run: RunRow, there: RunRow) -> Outcome:
+        """What is there of the run: COPIED if it is a beginning, and the rest can follow."""
+        if there.hash == run.hash:
+            if there.owner == OWNER:  # a copy was interrupted just before its end
+                self._to.renew(self._to.claim(run.id, OWNER, 0), 0)
+            return Outcome.SAME
+        if there.seq < run.seq:
+            known = hash_at(self._source, run, there.seq)
+            if known == there.hash:
+                return Outcome.COPIED
+            if known is None:
+                way_out = f"{self._to.where} has it up to step {there.seq}: drop it there, and copy it again."
+                raise PrunedError(run.id, there.seq + 1, run.base, way_out=way_out)
+        elif hash_at(self._to, there, run.seq) in {None, run.hash}:
+            return Outcome.AHEAD
+        raise HistoryDiffersError(run.id, (run.seq, run.hash), self._to.where, (there.seq, there.hash))
+
+    def _going_on(self, there: RunRow) -> tuple[Claim | NewRun, int, bytes]:
+        """The right to write, the first row that is missing, and what that one follows."""
+        give_up_for_dead(self._to, there)
+        claim = self._to.claim(there.id, OWNER, _HELD)
+        self._under(claim)
+        return claim, claim.seq + 1, claim.hash
+
+    def _beginning(self, run: RunRow) -> tuple[Claim | NewRun, int, bytes]:
+        """The run to create, the first row that it is to get, and what that one follows."""
+        came_from = None if run.forked_from is None or run.fork_seq is None else (run.forked_from, run.fork_seq)
+        new = NewRun(
+            id=run.id, owner=OWNER, created=run.created, workflow=run.workflow, tags=run.tags, parent=run.parent,
+            retry_of=run.retry_of, retry_index=run.retry_index, root=run.root, came_from=came_from,
+        )  # fmt: skip
+        if came_from is not None and (shared := self._shared(run, *came_from)) is not None:
+            return replace(new, came_from=None, root=None, fork=came_from), came_from[1] + 1, shared
+        if run.base == 0:
+            return new, 0, chain.genesis(run.root)
+        base = self._source.keyframe(run.id, run.base - 1)
+        if base is None or base.seq != run.base - 1:
+            raise DamagedError("the keyframe that the pruned run begins with is missing", run_id=run.id, seq=run.base)
+        return replace(new, base=self._whole(base, ())), run.base, base.hash
+
+    def _shared(self, run: RunRow, parent_id: str, seq: int) -> bytes | None:
+        """The hash of the last row that the run shares with its parent, if that is there with the same history."""
+        parent = _find(self._to, parent_id)
+        if parent is None or parent.base != run.base or not run.base <= seq <= parent.seq:
+            return None
+        known = hash_at(self._source, run, seq)
+        return known if hash_at(self._to, parent, seq) == known else None
+
+    # Rows, with what belongs to them.
+
+    def _parts(self, run: RunRow, first: int, before: bytes) -> Iterator[_Part]:
+        """The rows from `first` on, each seen to follow the one before; cut where there is a keyframe."""
+        for start in range(first, run.seq + 1, _ROWS):
+            last = min(start + _ROWS - 1, run.seq)
+            rows = self._reader.follow(run, before, self._source.entries(run.id, start, last))
+            before = rows[-1].hash
+            kept = {found.seq: found for found in self._keyframes(run, start, last)}
+            ended = _ended_at(run, rows) if last == run.seq else -1
+            entries, blobs, size = list[Entry](), dict[bytes, bytes](), 0
+            for entry in rows:
+                entries.append(entry)
+                for name in blob_ids(entry):
+                    blobs[name] = self._piece(name, run.id, entry.seq)
+                    size += len(blobs[name])
+                if entry.seq in kept or entry.seq in {last, ended} or size > _BYTES:
+                    yield _Part(entries, blobs, kept.get(entry.seq), run.status if entry.seq == ended else None)
+                    entries, blobs, size = [], {}, 0
+
+    def _keyframes(self, run: RunRow, first: int, last: int) -> Iterator[Keyframe]:
+        for kept in self._reader.keyframes(run, last):
+            if kept.seq < first:
+                return
+            yield kept
+
+    def _carried(self, run: RunRow, part: _Part, known: Container[bytes]) -> Keyframe | None:
+        """The keyframe of a part with what it needs. One that cannot be used is left out, because it is a cache."""
+        kept = part.keyframe
+        if kept is None:
+            return None
+        damage: str | DamagedError = "It does not belong to its step."
+        try:
+            if kept.hash == part.entries[-1].hash:
+                return self._whole(kept, known)
+        except DamagedError as found:
+            damage = found
+        warnings.warn(f"the keyframe at {run.id}@{kept.seq} was not copied. {damage}", DamageWarning, stacklevel=2)
+        return None
+
+    def _whole(self, kept: Keyframe, known: Container[bytes]) -> Keyframe:
+        """A keyframe with the pieces that it needs, but for those that are known to be there."""
+        needed = refs(frame.unpack(kept.data), self._reader.fetch, known)
+        return kept._replace(blobs={name: self._piece(name) for name in needed if name not in known})
+
+    def _piece(self, name: bytes, run_id: str | None = None, seq: int | None = None) -> bytes:
+        framed = self._source.blob(name)
+        if blob_id(framed) != name:
+            raise DamagedError(f"the piece stored as {name.hex()} is not what was written", run_id=run_id, seq=seq)
+        return framed
+
+    # Writing.
+
+    def _make(self, run: RunRow, part: _Part, new: NewRun) -> Claim:
+        """Create the run with its first rows. All that its keyframe needs goes along: no claim protects pieces yet."""
+        entries, blobs, status, kept = part.entries, part.blobs, part.status, self._carried(run, part, ())
+        lease = 0.0 if entries[-1].seq == run.seq else _HELD  # all of it at once needs nobody's protection
+        claim = self._to.create(replace(new, entries=entries, blobs=blobs, keyframe=kept, status=status, lease=lease))
+        self._under(claim)
+        self._told(entries, blobs, kept)
+        return claim._replace(seq=entries[-1].seq, hash=entries[-1].hash, lease=_HELD)
+
+    def _add(self, run: RunRow, part: _Part, claim: Claim) -> Claim:
+        entries, blobs, kept = part.entries, part.blobs, self._carried(run, part, self._sent)
+        if self._to.append(Append(claim, entries, blobs, kept, part.status)):
+            self._told(entries, blobs, kept)
+        else:  # pieces were removed there meanwhile: this keyframe was not kept, the next one can be
+            self._told(entries, blobs, None)
+            claim = claim._replace(generation=self._to.run(run.id).generation)
+            self._under(claim)
+        return claim._replace(seq=entries[-1].seq, hash=entries[-1].hash)
+
+    def _under(self, claim: Claim) -> None:
+        """Forget which pieces are there, if some may have been removed since."""
+        if claim.generation != self._generation or len(self._sent) > _SENT:
+            self._generation, self._sent = claim.generation, set()
+
+    def _told(self, entries: Sequence[Entry], blobs: dict[bytes, bytes], kept: Keyframe | None) -> None:
+        pieces = kept.blobs if kept is not None else {}
+        self._sent.update(pieces)
+        self._written(entries, (blobs, pieces))
+
+    def _finish(self, run: RunRow, claim: Claim) -> None:
+        """See that the head is the same, and give the run up: whoever wants to may go on with it."""
+        there = self._to.run(run.id)
+        if there.hash != run.hash:
+            raise HistoryDiffersError(run.id, (run.seq, run.hash), self._to.where, (there.seq, there.hash))
+        if there.owner == OWNER:
+            self._to.renew(claim, 0)
+
+
+def _find(store: Store, run_id: str) -> RunRow | None:
+    try:
+        return store.run(run_id)
+    except RunNotFoundError:
+        return None
+
+
+def hash_at(store: Store, run: RunRow, seq: int) -> bytes | None:
+    """The hash of a row of a run; None if it was pruned."""
+    if seq < 0:
+        return chain.genesis(run.root)
+    if seq < run.base:
+        kept = store.keyframe(run.id, seq)
+        return kept.hash if kept is not None and kept.seq == seq else None
+    return store.entries(run.id, seq, seq)[0].hash
+
+
+def _ended_at(run: RunRow, rows: Sequence[Entry]) -> int:
+    """The row with which the run got the status that it has."""
+    if STATUSES[run.status] not in FINISHED:
+        return run.seq
+    return next((row.seq for row in reversed(rows) if row.started + row.duration == run.ended), run.seq)

@@ -1,0 +1,366 @@
+"""Runs copied from one trail to another: nothing is lost, nothing is there twice, and nothing is written over."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everstep import AsyncTrail, DamageWarning, Runner, Trail
+from everstep.codec import chain, record
+from everstep.codec.values import encode
+from everstep.errors import HistoryDiffersError, OwnedError, PrunedError, RunNotFoundError, UnstorableError
+from everstep.store.base import Retains
+from everstep.testing.rows import begin
+from everstep.trail import transferring
+from everstep.trail.copying import Copying
+from tests.integration.copying import PAIRS, Places, keyframes, names, noise, notes, rows, same, same_run, told
+from tests.integration.moved import KINDS, approval
+from tests.integration.support import rich_trail
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transferring, "_ROWS", 50)
+
+
+@pytest.fixture
+def places(postgres_server: str, tmp_path: Path) -> Iterator[Places]:
+    with ExitStack() as stack:
+        yield Places(postgres_server, tmp_path, stack)
+
+
+@pytest.fixture(params=PAIRS, ids="-".join)
+def pair(request: pytest.FixtureRequest, places: Places) -> tuple[Trail, Trail]:
+    kind, other = request.param
+    return places.open(kind), places.open(other)
+
+
+@pytest.fixture
+def two(places: Places) -> tuple[Trail, Trail]:
+    return places.open("sqlite"), places.open("sqlite")
+
+
+@pytest.mark.parametrize(("kind", "other"), [*PAIRS, ("sqlite", "memory")])
+def test_all_is_there_as_it_was(places: Places, kind: str, other: str) -> None:
+    """Promises 5, 7 and 9: rows, states, checkpoints, keyframes, lineage, pruned histories, large values, questions."""
+    url = places.url(kind)
+    rich_trail(url)  # type: ignore[arg-type] # a URL as well
+    source, to = places.opened(url), places.open(other)
+    for make, _ in (KINDS[each] for each in ("failed", "paused", "children", "large", "graph", "cut off")):
+        make(source)
+    notes(source, "noise", *noise(80))
+    erase(source, "noise", 79)
+    copied = source.copy(to)
+    assert copied.ok
+    same(source, to)
+    assert len(keyframes(to.store, "noise")) > 1
+    assert (copied.runs, copied.same, copied.ahead) == (len(source.runs()), 0, [])
+    assert copied.blobs > 2
+    again = source.copy(to)
+    assert (again.runs, again.steps, again.blobs, again.bytes) == (0, 0, 0, 0)
+    assert (again.same, again.ok) == (copied.runs, True)
+    assert Runner(to).run(approval, id="paused", answer="yes").value == "IT: YES"
+    assert source.run("paused").status == "paused"
+
+
+def erase(trail: Trail, run_id: str, seq: int) -> None:
+    [entry] = trail.store.entries(run_id, seq, seq)
+    assert isinstance(trail.store, Retains)
+    trail.store.erase(run_id, [chain.erased(entry, encode(record.read_meta(entry)[:1]))])
+
+
+def test_a_copy_that_was_interrupted_goes_on_where_it_stopped(pair: tuple[Trail, Trail]) -> None:
+    """Promise 2: nobody goes on with a run of which steps are missing that were completed."""
+    source, to = pair
+    notes(source, "first", "a", "b")
+    notes(source, "long", *noise(120))
+    notes(source, "last", "c")
+
+    def stop(done: int, _: int) -> None:
+        if done > 60:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Copying(source.store, to.store, (), stop).once()
+    reached = to.store.run("long").seq
+    assert 50 < reached < 120
+    with pytest.raises(OwnedError, match="copy it again"):
+        to.record("long")
+    copied = source.copy(to)
+    assert (copied.runs, copied.same, copied.ok) == (2, 1, True)
+    assert copied.steps == 120 - reached + 2
+    same(source, to)
+
+
+def test_a_copy_that_was_interrupted_at_its_very_end_is_given_up_by_the_next(
+    two: tuple[Trail, Trail], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, to = two
+    notes(source, "run", *map(str, range(70)))
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(to.store, "renew", stop)
+        with pytest.raises(KeyboardInterrupt):
+            source.copy(to)
+    assert to.store.run("run").hash == source.store.run("run").hash
+    with pytest.raises(OwnedError):
+        to.record("run")
+    assert source.copy(to).same == 1
+    to.record("run")
+
+
+def test_a_run_that_has_grown_gets_what_is_new(pair: tuple[Trail, Trail]) -> None:
+    source, to = pair
+    notes(source, "run", "a", "b")
+    notes(source, "other", "c")
+    source.copy(to)
+    with source.record("run") as run:
+        run.step("d", output="x" * 70_000, output_to="large")
+    copied = source.copy(to)
+    assert (copied.runs, copied.steps, copied.same) == (1, 2, 1)
+    same(source, to)
+    assert to.run("run").status == "completed"
+
+
+def test_a_run_that_is_reopened_is_reopened_there(two: tuple[Trail, Trail]) -> None:
+    source, to = two
+    with pytest.raises(ValueError, match="no"), source.record("run"):
+        raise ValueError("no")
+    source.copy(to)
+    assert (to.run("run").status, to.run("run").ended_at) == ("failed", source.run("run").ended_at)
+    notes(source, "run", "again")
+    source.copy(to)
+    assert (to.run("run").status, to.run("run").ended_at) == ("active", None)
+    same(source, to)
+
+
+def test_a_run_at_work_is_copied_up_to_its_head_and_is_nobodys_there(pair: tuple[Trail, Trail]) -> None:
+    source, to = pair
+    run = source.record("run")
+    run.step("a", output=1)
+    source.copy(to)
+    assert (source.run("run").owner is None, to.run("run").owner) == (False, None)
+    notes(to, "run", "b")
+    run.step("c", output=2)
+    assert (list(names(source, "run")), list(names(to, "run"))) == (["start", "a", "c"], ["start", "a", "b"])
+
+
+def test_a_run_that_has_gone_on_there_is_left_alone(pair: tuple[Trail, Trail]) -> None:
+    """Promise 5."""
+    source, to = pair
+    notes(source, "run", "a")
+    source.copy(to)
+    notes(to, "run", "b")
+    before = rows(to.store, "run")
+    copied = source.copy(to)
+    assert (copied.ahead, copied.ok, copied.steps) == (["run"], True, 0)
+    assert "run has gone on there" in str(copied)
+    assert rows(to.store, "run") == before
+    to.prune("run", keep=1)
+    assert source.copy(to).ahead == ["run"]
+
+
+@pytest.mark.parametrize("further", [0, 1, 2])
+def test_another_history_is_refused_with_both_heads_and_the_others_are_copied(
+    pair: tuple[Trail, Trail], further: int
+) -> None:
+    """Promise 5: shorter, as long, and longer than the one that is there."""
+    source, to = pair
+    notes(to, "run", "x", "y")
+    notes(source, "run", *"abc"[: further + 1])
+    notes(source, "other", "d")
+    before = rows(to.store, "run")
+    copied = source.copy(to)
+    assert (copied.runs, copied.ok) == (1, False)
+    [(run_id, error)] = copied.refused
+    assert run_id == "run"
+    assert isinstance(error, HistoryDiffersError)
+    here, there = source.store.run("run"), to.store.run("run")
+    assert (error.here, error.there) == ((here.seq, here.hash), (there.seq, there.hash))
+    for part in (here.hash.hex()[:12], there.hash.hex()[:12], "another trail", "another id"):
+        assert part in str(error)
+    assert rows(to.store, "run") == before
+    same_run(source, to, "other")
+
+
+def test_who_works_on_a_run_there_is_not_disturbed(two: tuple[Trail, Trail]) -> None:
+    """Promise 4."""
+    source, to = two
+    notes(source, "run", "a")
+    source.copy(to)
+    worker = to.record("run")
+    notes(source, "run", "b")
+    copied = source.copy(to)
+    assert isinstance(copied.refused[0].error, OwnedError)
+    worker.step("c")
+    assert list(names(to, "run")) == ["start", "a", "c"]
+
+
+def test_two_copies_at_once_are_one(pair: tuple[Trail, Trail], places: Places) -> None:
+    """Promise 4: each finds what the other wrote."""
+    source, to = pair
+    for run in "abc":
+        notes(source, run, *map(str, range(70)))
+    second = Copying(source.store, to.store)
+    first = Copying(source.store, to.store, (), lambda *_: second.once() if not second.done.runs else None)
+    assert (first.once().ok, second.done.ok) == (True, True)
+    same(source, to)
+
+
+# Lineage.
+
+
+def test_forks_share_their_rows_there_too(pair: tuple[Trail, Trail]) -> None:
+    """Promise 5."""
+    source, to = pair
+    notes(source, "run", *map(str, range(50)))
+    notes(source, "later", "x")
+    source.fork("run", 30, id="fork").release()
+    source.fork("run", 30, id="untouched").release()
+    notes(source, "fork", "y")
+    source.fork("fork", 31, id="deep").release()
+    copied = source.copy(to)
+    assert copied.steps == 51 + 2 + 1
+    same(source, to)
+
+
+def test_forks_of_what_is_gone_or_pruned_have_their_whole_history(pair: tuple[Trail, Trail]) -> None:
+    source, to = pair
+    for parent in ("dropped", "pruned", "changed"):
+        notes(source, parent, *"abcdef")
+        source.fork(parent, 4, id=f"of {parent}").release()
+        notes(source, f"of {parent}", "g")
+    source.fork("of pruned", 5, id="deep").release()
+    source.drop("dropped")
+    source.prune("pruned", keep=2)
+    source.prune("of changed", keep=1)
+    source.prune("deep", keep=3)
+    assert source.copy(to).ok
+    same(source, to)
+    assert to.run("of dropped").forked_from == "dropped"
+    assert to.run("of changed").oldest == 5
+    assert [run.id for run in to.lineage("of pruned")] == ["pruned", "of pruned", "deep"]
+
+
+def test_a_fork_of_a_run_whose_id_is_anothers_now_does_not_share_with_that(two: tuple[Trail, Trail]) -> None:
+    source, to = two
+    notes(source, "run", "a", "b")
+    source.fork("run", 1, id="fork").release()
+    source.drop("run")
+    notes(source, "run", "c", "d")
+    source.copy(to)
+    same(source, to)
+
+
+def test_what_was_pruned_since_cannot_follow_what_is_there(two: tuple[Trail, Trail]) -> None:
+    source, to = two
+    notes(source, "run", "a")
+    notes(source, "edge", "a")
+    source.copy(to)
+    for run_id in ("run", "edge"):
+        notes(source, run_id, "b", "c", "d")
+    source.prune("run", keep=1)
+    source.prune("edge", keep=3)
+    copied = source.copy(to)
+    [(run_id, error)] = copied.refused
+    assert (run_id, type(error)) == ("run", PrunedError)
+    assert "drop it there" in str(error)
+    assert told(to.store.run("edge"))._replace(base=2) == told(source.store.run("edge"))
+
+
+# Some runs.
+
+
+def test_a_run_takes_along_what_is_inside_it_and_what_it_came_from(pair: tuple[Trail, Trail]) -> None:
+    source, to = pair
+    KINDS["fork"][0](source)
+    notes(source, "else", "a")
+    copied = source.copy(to, "fork")
+    assert copied.ok
+    ids = {run.id for run in to.runs()}
+    assert ids == {run.id for run in source.runs()} - {"else"}
+    for run_id in ids:
+        same_run(source, to, run_id)
+
+
+def test_runs_that_rows_alone_name_come_along(two: tuple[Trail, Trail]) -> None:
+    source, to = two
+    notes(source, "helper", "a")
+    run = source.record("run")
+    run.step("call", child_run_id="helper")
+    run.step("call", child_run_id="dropped")
+    source.copy(to, "run")
+    assert {found.id for found in to.runs()} == {"run", "helper"}
+
+
+def test_a_name_that_is_not_there_is_an_error_before_anything_is_written(two: tuple[Trail, Trail]) -> None:
+    source, to = two
+    notes(source, "run", "a")
+    with pytest.raises(RunNotFoundError):
+        source.copy(to, "run", "ruin")
+    assert to.runs() == []
+
+
+# What cannot be copied.
+
+
+def test_a_text_that_the_place_cannot_hold_is_refused_by_name(places: Places) -> None:
+    """Promise 13."""
+    source, to = places.open("sqlite"), places.open("postgres")
+    notes(source, "fine", "a")
+    begin(source.store, "odd", lease=0.0).write(name="a\0b")
+    notes(source, "well", "c")
+    copied = source.copy(to)
+    assert [(run_id, type(error)) for run_id, error in copied.refused] == [("odd", UnstorableError)]
+    assert {run.id for run in to.runs()} == {"fine", "well"}
+
+
+def test_a_trail_is_not_copied_to_itself(places: Places) -> None:
+    url = places.url("sqlite")
+    trail = places.opened(url)
+    for same_one in (trail, places.opened(f"sqlite:///{url}")):
+        with pytest.raises(ValueError, match="itself"):
+            trail.copy(same_one)
+    memory = places.open("memory")
+    notes(memory, "run", "a")
+    assert memory.copy(places.open("memory")).runs == 1
+
+
+def test_pieces_that_are_removed_there_meanwhile_are_sent_again(two: tuple[Trail, Trail]) -> None:
+    """Promise 9: no keyframe refers to what is gone."""
+    source, to = two
+    notes(source, "run", *noise(200))
+    waiting: list[Any] = []
+
+    def let_go(done: int, _: int) -> None:
+        if done > 50 and not waiting:
+            waiting.append(done)
+            notes(to, "short", "x", "y")
+            to.prune("short", keep=1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DamageWarning)
+        Copying(source.store, to.store, (), let_go).once()
+        assert waiting
+        assert to.verify("run").ok
+    assert keyframes(to.store, "run").keys() < keyframes(source.store, "run").keys()
+    assert to.state("run") == source.state("run")
+
+
+def test_event_loops_await_it(two: tuple[Trail, Trail]) -> None:
+    source, to = map(AsyncTrail, two)
+    notes(source.trail, "run", "a")
+
+    async def copies() -> tuple[int, int]:
+        return (await source.copy(to)).runs, (await source.copy(to.trail, "run")).same
+
+    assert asyncio.run(copies()) == (1, 1)
