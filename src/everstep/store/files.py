@@ -59,6 +59,7 @@ class FilesStore:
         self._patience = patience
         self._closed = False
         self._folder = -1  # open while this process writes: what it locks
+        self._told: list[str] = []  # what whoever writes has to be told
         self._cache = ValueCache()
         self._group = GroupCommit(self._commit, self.where)
         with translated(self.where), at_work():
@@ -76,7 +77,7 @@ class FilesStore:
             facts = reading.facts if found else Facts()
             if not self.read_only and (not found or reading.rebuilt):
                 self._place.write_facts(facts)
-        _tell(reading)
+        _tell(reading.rebuilt)
 
     @contextmanager
     def _locked(self, how: int) -> Iterator[None]:
@@ -91,16 +92,16 @@ class FilesStore:
     # Writing: everything goes through the leader of the group commit.
 
     def create(self, new: NewRun) -> Claim:
-        return self._write(lambda: files_writing.create_run(self._place, new))
+        return self._write(lambda reading: files_writing.create_run(reading, new))
 
     def claim(self, run_id: str, owner: str, lease: float = LEASE_SECONDS) -> Claim:
-        return self._write(lambda: files_writing.claim_run(self._place, run_id, owner, lease))
+        return self._write(lambda reading: files_writing.claim_run(reading, run_id, owner, lease))
 
     def renew(self, claim: Claim, lease: float = LEASE_SECONDS) -> None:
-        self._write(lambda: files_writing.renew_run(self._place, claim, lease))
+        self._write(lambda reading: files_writing.renew_run(reading, claim, lease))
 
     def request(self, run_id: str, word: str) -> None:
-        self._write(lambda: files_writing.leave_word(self._place, run_id, word))
+        self._write(lambda reading: files_writing.leave_word(reading, run_id, word))
 
     def append(self, append: Append) -> bool:
         self._check_writable()
@@ -117,9 +118,11 @@ class FilesStore:
         self._check_writable()
         return self._group.submit(append, loop, settled)
 
-    def _write(self, work: Callable[[], T]) -> T:
+    def _write(self, work: Callable[[Reading], T]) -> T:
         self._check_writable()
         result: T = self._group.do(work)
+        told, self._told = self._told, []
+        _tell(told)
         return result
 
     def _check_writable(self) -> None:
@@ -150,7 +153,7 @@ class FilesStore:
 
     def _append(self, jobs: Sequence[Job]) -> None:
         """Add the rows of many appends. One that does not fit fails alone; a disk that fails, fails all of them."""
-        batch = Batch(self._place)
+        batch = Batch(Reading(self._place, certain=True))
         try:
             for job in jobs:
                 job.error = None
@@ -168,7 +171,9 @@ class FilesStore:
         job.error = None
         try:
             with translated(self.where):
-                job.result = job.work()
+                reading = Reading(self._place, certain=True)
+                job.result = job.work(reading)
+                self._told += reading.rebuilt
         except (EverstepError, *_UNFIT) as error:
             job.error = error
 
@@ -201,7 +206,7 @@ class FilesStore:
             with self._locked(LOCK_SH):
                 reading = Reading(self._place, certain=True)
                 result = work(reading)
-        _tell(reading)
+        _tell(reading.rebuilt)
         return result
 
     def run(self, run_id: str) -> RunRow:
@@ -248,20 +253,20 @@ class FilesStore:
     def drop(self, run_id: str) -> Counts:
         self.cache().clear()
         key = self.run(run_id).key
-        self._write(lambda: files_retention.hide(self._place, run_id, key))
+        self._write(lambda reading: files_retention.hide(reading, run_id, key))
         return self.reclaim()
 
     def prune(self, run_id: str, base: Keyframe, generation: int) -> Counts | None:
-        if not self._write(lambda: files_retention.raise_base(self._place, run_id, base, generation)):
+        if not self._write(lambda reading: files_retention.raise_base(reading, run_id, base, generation)):
             return None
         return self.reclaim()
 
     def erase(self, run_id: str, entries: Sequence[Entry]) -> None:
         self.cache().clear()
-        self._write(lambda: files_retention.erase(self._place, run_id, entries))
+        self._write(lambda reading: files_retention.erase(reading, run_id, entries))
 
     def reclaim(self) -> Counts:
-        return self._write(lambda: files_retention.sweep(self._place))
+        return self._write(files_retention.sweep)
 
     def close(self) -> None:
         if self._closed:
@@ -292,6 +297,6 @@ class FilesStore:
         self._group.born()
 
 
-def _tell(reading: Reading) -> None:
-    for text in reading.rebuilt:
+def _tell(told: list[str]) -> None:
+    for text in told:
         warnings.warn(text, RebuiltWarning, stacklevel=5)

@@ -19,26 +19,38 @@ from everstep.store.health import Counted, Health, counted, facts_of_place, weak
 
 def inspect(reading: Reading) -> Iterator[str]:
     """What is damaged, missing, or says in words what its bytes do not."""
-    place = reading.place
-    _ = reading.facts
+    place, keys = reading.place, dict[int, Path]()
+    yield from _words(reading, place.marker, lambda: layout.facts_page(place.facts()))
     for folder in layout.folders(place.runs):
         try:
-            run = reading.stored(folder)
+            run = reading.in_place(folder)
         except DamagedError as damage:
             yield damage.what
             continue
-        if folder != place.run(run.row.id):
-            yield f"{place.name(folder)} is not the folder of the run in it, {run.row.id!r}"
-        if not run.rebuilt:
-            yield from _words(reading, folder / RUN, lambda run=run: pages.run_page(run.row, run.fork_key))  # type: ignore[misc] # bound early
-        yield from _words(reading, folder / BEGIN, lambda path=folder / BEGIN: _again(path))  # type: ignore[misc] # bound early
-        yield from _steps(reading, run)
+        other = keys.setdefault(run.row.key, folder)
+        if other is not folder:
+            yield f"{place.name(folder)} and {place.name(other)} have one key, as if trails had been put together"
+        yield from _run(reading, run)
     for folder in layout.folders(place.dropped):
         yield from (found for seq in layout.numbers(folder / "steps") for found in _step(reading, folder, seq))
-    yield from reading.rebuilt
+    yield from (told for told in reading.rebuilt if not told.startswith(layout.MARKER))  # of which it was told above
     for path in sorted(place.pieces.iterdir()) if place.pieces.is_dir() else ():
-        if not path.name.endswith(".new") and blob_id(path.read_bytes()).hex() != path.name:
+        if not path.name.endswith(layout.NEW) and blob_id(path.read_bytes()).hex() != path.name:
             yield f"the stored piece {path.name} was changed"
+
+
+def _run(reading: Reading, run: Stored) -> Iterator[str]:
+    page, begin = run.folder / RUN, run.folder / BEGIN
+    if not run.rebuilt:
+        yield from _words(reading, page, lambda: pages.run_page(run.row, run.fork_key))
+    yield from _words(reading, begin, lambda: _again(begin))
+    there = layout.numbers(run.folder / "steps")
+    expected = range(max(run.row.base, run.first), run.row.seq + 1)
+    for seq in sorted({*expected, *(seq for seq in there if seq <= run.row.seq)}):
+        yield from _step(reading, run.folder, seq)
+    for seq in layout.numbers(run.folder / "keyframes"):
+        if seq <= run.row.seq:
+            yield from _frame(reading, run.folder, seq)
 
 
 def _again(path: Path) -> str:
@@ -54,20 +66,14 @@ def _words(reading: Reading, path: Path, make: Callable[[], str]) -> Iterator[st
         yield f"{reading.place.name(path)}: {damage.what}"
 
 
-def _steps(reading: Reading, run: Stored) -> Iterator[str]:
-    there = layout.numbers(run.folder / "steps")
-    expected = range(max(run.row.base, run.first), run.row.seq + 1)
-    for seq in sorted({*expected, *(seq for seq in there if seq <= run.row.seq)}):
-        yield from _step(reading, run.folder, seq)
-    for seq in layout.numbers(run.folder / "keyframes"):
-        if seq <= run.row.seq:
-            path = layout.frame_file(run.folder, seq)
-            yield from _words(reading, path, lambda path=path: pages.frame_page(pages.read_frame(path)))  # type: ignore[misc] # bound early
-
-
 def _step(reading: Reading, folder: Path, seq: int) -> Iterator[str]:
     path = layout.step_file(folder, seq)
     yield from _words(reading, path, lambda: pages.row_page(pages.read_row(path)))
+
+
+def _frame(reading: Reading, folder: Path, seq: int) -> Iterator[str]:
+    path = layout.frame_file(folder, seq)
+    yield from _words(reading, path, lambda: pages.frame_page(pages.read_frame(path)))
 
 
 def health(reading: Reading) -> Health:

@@ -32,16 +32,16 @@ from everstep.errors import (
     UnreadableError,
 )
 from everstep.store import schema
-from everstep.store.files_pages import Facts, sealed, unsealed
+from everstep.store.files_pages import Facts, read, sealed, unsealed
 from everstep.store.health import NETWORK
 
 FORMAT: Final = 1
 MARKER: Final = "trail.json"
 RUN, BEGIN = "run.json", "begin.json"
 _READABLE: Final = 40  # characters of a run's id in the name of its folder
-_NEW: Final = ".new"
+NEW: Final = ".new"
 # What may lie in a folder that a trail is to be made in: git needs some file to keep a folder.
-_NOTHING: Final = frozenset({".gitkeep", ".gitignore", ".gitattributes", MARKER + _NEW})
+_NOTHING: Final = frozenset({".gitkeep", ".gitignore", ".gitattributes", MARKER + NEW})
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -74,8 +74,13 @@ class Place:
 
     def write_facts(self, facts: Facts) -> None:
         """Count on from here. Durable on return."""
-        replace(self.marker, sealed({"everstep": "trail", "format": FORMAT, **facts._asdict()}))
+        replace(self.marker, facts_page(facts))
         sync(self.root)
+
+
+def facts_page(facts: Facts) -> str:
+    """What stands in the first file of a trail."""
+    return sealed({"everstep": "trail", "format": FORMAT, **facts._asdict()})
 
 
 def folder_name(run_id: str) -> str:
@@ -132,7 +137,7 @@ def sync(path: Path) -> None:
 
 def prepare(path: Path, text: str | bytes) -> Path:
     """Write what will take the place of a file. It is on disk on return, beside it."""
-    beside = path.with_name(path.name + _NEW)
+    beside = path.with_name(path.name + NEW)
     write(beside, text)
     sync(beside)
     return beside
@@ -184,7 +189,7 @@ def identify(place: Place) -> bool:
     if place.root.exists() and not place.root.is_dir():
         raise NotATrailError(where, "a file")
     try:
-        said = unsealed(place.marker)
+        said = read(place.marker)  # whatever its seal: a later version may have another
     except DamagedError:
         return _is_left(place, where)
     if said.get("everstep") != "trail" or type(said.get("format")) is not int:

@@ -155,7 +155,8 @@ def read_run(path: Path, generation: int) -> tuple[RunRow, int | None]:
         # What the rest of the store reckons with is of the right kind, whoever made the seal.
         sound = all(type(number) is int for number in (row.key, row.epoch, row.seq, row.base, row.errors))
         sound = sound and type(row.lease) in (int, float) and type(row.id) is type(row.root) is str
-        sound = sound and type(row.fork_seq) in (int, type(None)) and type(row.tags) is dict
+        sound = sound and all(type(number) in (int, type(None)) for number in (row.fork_seq, fork.get("key")))
+        sound = sound and type(row.tags) is dict
         if not sound:
             raise DamagedError("it is not the page of a run")
         return row, fork.get("key")

@@ -88,10 +88,7 @@ class Reading:
         folder = self.place.run(run_id)
         if not folder.is_dir():
             return None
-        run = self.stored(folder)
-        if run.row.id != run_id:
-            raise DamagedError(f"{self.place.name(folder)} holds another run, {run.row.id!r}", run_id=run_id)
-        return run
+        return self.in_place(folder)
 
     def find(self, run_id: str) -> Stored:
         """The run with this id. Raises RunNotFoundError with the ids that look like it."""
@@ -161,17 +158,29 @@ class Reading:
         """All runs, in no order. One that cannot be told is left out, and that is said."""
         for folder in layout.folders(self.place.runs):
             try:
-                yield self.stored(folder)
+                yield self.in_place(folder)
             except DamagedError as damage:
                 if not self.certain:
                     raise
                 self.rebuilt.append(str(damage))
 
+    def in_place(self, folder: Path) -> Stored:
+        """The run in a folder, if that is the folder of this run. Raises DamagedError."""
+        run = self.stored(folder)
+        if folder != self.place.run(run.row.id):
+            raise DamagedError(f"{self.place.name(folder)} is not the folder of the run in it, {run.row.id!r}")
+        return run
+
     def by_key(self) -> dict[int, Stored]:
         """All runs, those that were dropped and live on in their forks included. Raises DamagedError."""
-        places = (self.place.runs, self.place.dropped)
-        found = [self.stored(folder) for place in places for folder in layout.folders(place)]
-        return {run.row.key: run for run in found}
+        found = [self.in_place(folder) for folder in layout.folders(self.place.runs)]
+        found += [self.stored(folder) for folder in layout.folders(self.place.dropped)]
+        runs: dict[int, Stored] = {}
+        for run in found:
+            other = runs.setdefault(run.row.key, run)
+            if other is not run:
+                raise DamagedError(f"{self.place.name(run.folder)} and {self.place.name(other.folder)} have one key")
+        return runs
 
     def listed(self, query: RunQuery) -> list[RunRow]:
         """The runs that fit, newest first."""

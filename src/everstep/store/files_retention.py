@@ -26,14 +26,14 @@ from everstep.store.reading import require
 Runs = dict[int, Stored]
 
 
-def _next_generation(place: Place, reading: Reading) -> None:
+def _next_generation(reading: Reading) -> None:
     """No keyframe that was made of what was read before is kept from here on."""
-    place.write_facts(reading.facts._replace(generation=reading.facts.generation + 1))
+    reading.place.write_facts(reading.facts._replace(generation=reading.facts.generation + 1))
 
 
-def hide(place: Place, run_id: str, key: int) -> None:
+def hide(reading: Reading, run_id: str, key: int) -> None:
     """Drop a run: its id is free again, and nobody may write to it. Again, it changes nothing."""
-    run = Reading(place, certain=True).look(run_id)
+    place, run = reading.place, reading.look(run_id)
     if run is not None and run.row.key == key:
         place.dropped.mkdir(exist_ok=True)
         run.folder.rename(place.dropped / str(key))
@@ -41,9 +41,8 @@ def hide(place: Place, run_id: str, key: int) -> None:
             layout.sync(folder)
 
 
-def raise_base(place: Place, run_id: str, base: Keyframe, since: int) -> bool:
+def raise_base(reading: Reading, run_id: str, base: Keyframe, since: int) -> bool:
     """Make `base` the oldest state of a run, unless pieces were removed since it was made."""
-    reading = Reading(place, certain=True)
     run = reading.find(run_id)
     row = run.row
     if reading.facts.generation != since:
@@ -52,28 +51,27 @@ def raise_base(place: Place, run_id: str, base: Keyframe, since: int) -> bool:
         raise StepNotFoundError(run_id, base.seq + 1, row.seq)
     if base.seq < row.base:
         raise PrunedError(run_id, base.seq, row.base)
-    _next_generation(place, reading)
+    _next_generation(reading)
     # One that stood there before is in the forks' history too, and stays so.
     stood = layout.frame_file(run.folder, base.seq).exists() and reading.frame_at(run, base.seq, row).shared
     row = row._replace(base=base.seq + 1)
     row = row._replace(errors=sum(failed(row, found.entry) for found in reading.own(run._replace(row=row))))
-    batch = Batch(place)
+    batch = Batch(Reading(reading.place, certain=True))
     batch.begin(run._replace(row=row))
     batch.put_frame(run, base, shared=stood, base=True)
     batch.commit()
     return True
 
 
-def erase(place: Place, run_id: str, entries: Sequence[Entry]) -> None:
+def erase(reading: Reading, run_id: str, entries: Sequence[Entry]) -> None:
     """Put erased rows in place, and drop every keyframe that was made after them, in the run and in its forks."""
-    reading = Reading(place, certain=True)
     run = reading.find(run_id)
     if not entries:
         return
     for entry in entries:
         require(run.row, entry.seq)
     rows = [reading.locate(run, entry.seq) for entry in entries]
-    _next_generation(place, reading)
+    _next_generation(reading)
     runs, first = reading.by_key(), min(entry.seq for entry in entries)
     for part in reading.history(run):
         if part.last >= first:
@@ -128,10 +126,10 @@ def _read_by_somebody(place: Place, runs: Runs, run: Stored) -> range:
     return range(min(span.start for span in some), max(span.stop for span in some)) if some else range(0)
 
 
-def sweep(place: Place) -> Counts:
+def sweep(reading: Reading) -> Counts:
     """Remove what nobody reads: rows, keyframes, dropped runs without forks, pieces that nothing refers to."""
+    place = reading.place
     shutil.rmtree(place.making, ignore_errors=True)
-    reading = Reading(place, certain=True)
     runs, gone, rows, frames = reading.by_key(), 0, 0, 0
     while True:
         for run in runs.values():
@@ -187,7 +185,7 @@ def _sweep_pieces(place: Place, reading: Reading, runs: Runs) -> int:
             live.update(blob_ids(reading.row_at(run.row, run, seq).entry))
     dead = [path for name, path in there.items() if name not in live]
     if dead:
-        _next_generation(place, reading)
+        _next_generation(reading)
         layout.remove(dead)
         layout.sync(place.pieces)
     return len(dead)

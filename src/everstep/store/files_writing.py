@@ -18,7 +18,7 @@ from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, STATUSES, Kind,
 from everstep.store import files_layout as layout
 from everstep.store import files_pages as pages
 from everstep.store.base import Append, Claim, Keyframe, NewRun, RunRow
-from everstep.store.files_layout import BEGIN, RUN, Place
+from everstep.store.files_layout import BEGIN, RUN
 from everstep.store.files_pages import KeptFrame, Row
 from everstep.store.files_reading import Reading, Stored, failed
 from everstep.store.reading import require
@@ -35,10 +35,9 @@ def until(lease: float) -> float:
 class Batch:
     """Appends that become durable together: each file is synced once, and each run's page replaced once."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.reading = Reading(place, certain=True)
-        self._facts = self.reading.facts
+    def __init__(self, reading: Reading) -> None:
+        self.place, self.reading = reading.place, reading
+        self._facts = reading.facts
         self._runs: dict[int, Stored] = {}  # that move, by key
         self._files: dict[Path, None] = {}  # that are new
         self._folders: dict[Path, None] = {}  # whose names have to be on disk before a page is replaced
@@ -100,32 +99,30 @@ class Batch:
     def put_frame(self, run: Stored, frame: Keyframe, *, shared: bool, base: bool) -> None:
         """Store a keyframe and the pieces that are new with it."""
         self._put_pieces(frame.blobs)
-        kept = KeptFrame(run.row.key, frame, shared, base)
-        self._write(layout.frame_file(run.folder, frame.seq), pages.frame_page(kept))
+        path = layout.frame_file(run.folder, frame.seq)
+        self._folders[path.parent] = None
+        layout.replace(path, pages.frame_page(KeptFrame(run.row.key, frame, shared, base)))
 
     def commit(self) -> None:
-        """Make all of it durable. What fails before the first page is replaced leaves nothing behind."""
+        """Make all of it durable."""
+        for path in (*self._files, *self._folders):
+            layout.sync(path)
+        if self._facts != self.reading.facts or self.reading.rebuilt:
+            self.place.write_facts(self._facts)
         ready: list[tuple[Path, Path]] = []
-        try:
-            for path in (*self._files, *self._folders):
-                layout.sync(path)
-            if self._facts != self.reading.facts or self.reading.rebuilt:
-                self.place.write_facts(self._facts)
-            for run in self._runs.values():
-                path = run.folder / RUN
-                ready.append((layout.prepare(path, pages.run_page(run.row, run.fork_key)), path))
-        except OSError:
-            self.undo()
-            raise
+        for run in self._runs.values():
+            path = run.folder / RUN
+            ready.append((layout.prepare(path, pages.run_page(run.row, run.fork_key)), path))
+        self._files.clear()  # from here on something may refer to them
         for beside, path in ready:
             beside.replace(path)
         for run in self._runs.values():
             layout.sync(run.folder)
 
     def undo(self) -> None:
-        """Remove what is new."""
+        """After a failure: remove what is new, unless something refers to it."""
         with suppress(OSError):  # what stays is read by nobody
-            layout.remove([*self._files, *(run.folder / (RUN + ".new") for run in self._runs.values())])
+            layout.remove([*self._files])
 
 
 def _moved(row: RunRow, append: Append) -> RunRow:
@@ -162,10 +159,9 @@ class _Start(NamedTuple):
     base: Keyframe | None = None
 
 
-def create_run(place: Place, new: NewRun) -> Claim:
+def create_run(reading: Reading, new: NewRun) -> Claim:
     """Add a run with its first rows, owned; a fork begins at a row of its source. The same again finds it there."""
-    reading = Reading(place, certain=True)
-    known, facts = reading.look(new.id), reading.facts
+    place, known, facts = reading.place, reading.look(new.id), reading.facts
     if known is not None:
         if (known.row.owner, known.row.epoch) != (new.owner, 1):
             raise RunExistsError(new.id)
@@ -176,7 +172,7 @@ def create_run(place: Place, new: NewRun) -> Claim:
     place.write_facts(facts._replace(keys=row.key))
     folder = place.making / str(row.key)
     shutil.rmtree(folder, ignore_errors=True)
-    run, batch = Stored(row, start.fork_key, folder), Batch(place)
+    run, batch = Stored(row, start.fork_key, folder), Batch(Reading(place, certain=True))
     layout.write(folder / BEGIN, pages.run_page(row, start.fork_key))
     layout.sync(folder / BEGIN)
     batch.begin(run)
@@ -229,9 +225,9 @@ def _claim(row: RunRow, owner: str, lease: float) -> Claim:
     return Claim(row.id, owner, row.epoch, row.seq, row.hash, row.key, row.generation, lease)
 
 
-def claim_run(place: Place, run_id: str, owner: str, lease: float) -> Claim:
+def claim_run(reading: Reading, run_id: str, owner: str, lease: float) -> Claim:
     """Give a run to a new owner, unless another still holds it."""
-    run = Reading(place, certain=True).find(run_id)
+    run = reading.find(run_id)
     row, now = run.row, actual.time()
     if row.owner is not None and row.owner != owner and row.lease > now:
         raise OwnedError(run_id, row.owner, row.lease - now)
@@ -241,16 +237,16 @@ def claim_run(place: Place, run_id: str, owner: str, lease: float) -> Claim:
     return _claim(row, owner, lease)
 
 
-def renew_run(place: Place, claim: Claim, lease: float) -> None:
+def renew_run(reading: Reading, claim: Claim, lease: float) -> None:
     """Hold a run for longer, or give it up."""
-    run = Reading(place, certain=True).find(claim.run_id)
+    run = reading.find(claim.run_id)
     if (run.row.key, run.row.epoch) != (claim.key, claim.epoch):
         raise StaleWriterError(claim.run_id, claim.epoch, run.row.epoch)
     owner = claim.owner if lease > 0 else None
     save(run._replace(row=run.row._replace(owner=owner, lease=until(lease))))
 
 
-def leave_word(place: Place, run_id: str, word: str) -> None:
+def leave_word(reading: Reading, run_id: str, word: str) -> None:
     """Leave a word for the owner of a run."""
-    run = Reading(place, certain=True).find(run_id)
+    run = reading.find(run_id)
     save(run._replace(row=run.row._replace(request=word)))
