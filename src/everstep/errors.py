@@ -36,7 +36,6 @@ EverstepError
 │   ├── ForkedError               the process was forked, and its recorder with it
 │   ├── ConflictError             the run moved on underneath
 │   ├── HistoryDiffersError       it is to be copied to where it has another history
-│   ├── HistoryDiffersError       it is to be copied to where it has another history
 │   ├── NotAnOutcomeError         a fork is to change the outcome of what has none
 │   ├── PrunedError               retention removed what was asked for
 │   └── ErasedError               the payload was erased
@@ -410,18 +409,6 @@ class ConflictError(RunError):
         super().__init__(
             f"run {run_id!r} stands at step {head}; a write of step {seq} does not follow it. "
             "Nothing was written; open the run again to continue from its head."
-        )
-
-
-class HistoryDiffersError(RunError):
-    """The run is to be copied to a trail that has another history of it. `here` and `there` are seq and hash."""
-
-    def __init__(self, run_id: str, here: tuple[int, bytes], where: str, there: tuple[int, bytes]) -> None:
-        self.run_id, self.here, self.where, self.there = run_id, here, where, there
-        super().__init__(
-            f"run {run_id!r} has another history in {where}: it stands at step {there[0]} ({there[1].hex()[:12]}) "
-            f"there, at step {here[0]} ({here[1].hex()[:12]}) here. The one there was left as it is. Copy the run to "
-            "another trail; or export it, and import the file there with another id."
         )
 
 
