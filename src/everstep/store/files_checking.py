@@ -21,7 +21,7 @@ def inspect(reading: Reading) -> Iterator[str]:
     """What is damaged, missing, or says in words what its bytes do not."""
     place, keys = reading.place, dict[int, Path]()
     yield from _words(reading, place.marker, lambda: layout.facts_page(place.facts()))
-    for folder in layout.folders(place.runs):
+    for folder in place.live():
         try:
             run = reading.in_place(folder)
         except DamagedError as damage:
@@ -31,7 +31,7 @@ def inspect(reading: Reading) -> Iterator[str]:
         if other is not folder:
             yield f"{place.name(folder)} and {place.name(other)} have one key, as if trails had been put together"
         yield from _run(reading, run)
-    for folder in layout.folders(place.dropped):
+    for folder in place.dropped():
         yield from (found for seq in layout.numbers(folder / "steps") for found in _step(reading, folder, seq))
     yield from (told for told in reading.rebuilt if not told.startswith(layout.MARKER))  # of which it was told above
     for path in sorted(place.pieces.iterdir()) if place.pieces.is_dir() else ():
@@ -83,7 +83,7 @@ def health(reading: Reading) -> Health:
     sizes = {"runs": _size(place.runs), "pieces": _size(place.pieces)}
     kind = schema.file_system(str(place.root))
     facts = {"format": FORMAT, **facts_of_place(kind)}
-    dead = _size(place.dropped) + _size(place.making)
+    dead = sum(map(_size, (*place.dropped(), place.making)))
     return counted(runs, now, store="files", facts=facts, sizes=sizes, dead=dead, weaknesses=weaknesses_of_place(kind))
 
 

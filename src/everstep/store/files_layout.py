@@ -5,8 +5,8 @@ runs/NAME/run.json                how a run stands: what it points at is written
 runs/NAME/begin.json              the same when it began, should that file be lost
 runs/NAME/steps/000000.json       a step each
 runs/NAME/keyframes/000010.json   the state after a step, as a cache
+runs/_KEY/...                     a run that was dropped, as long as forks share its steps
 pieces/ID                         large values, by the digest of their bytes
-dropped/KEY/...                   runs that were dropped, as long as forks share their steps
 making/...                        what is not there yet, or not any more
 """
 
@@ -40,6 +40,7 @@ MARKER: Final = "trail.json"
 RUN, BEGIN = "run.json", "begin.json"
 _READABLE: Final = 40  # characters of a run's id in the name of its folder
 NEW: Final = ".new"
+_DROPPED: Final = "_"  # with which no name of a run begins
 # What may lie in a folder that a trail is to be made in: git needs some file to keep a folder.
 _NOTHING: Final = frozenset({".gitkeep", ".gitignore", ".gitattributes", MARKER + NEW})
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -52,13 +53,24 @@ class Place:
         self.root = root
         self.marker = root / MARKER
         self.runs = root / "runs"
-        self.dropped = root / "dropped"
         self.pieces = root / "pieces"
         self.making = root / "making"
 
     def run(self, run_id: str) -> Path:
         """The folder of the run with this id, if there is one."""
         return self.runs / folder_name(run_id)
+
+    def run_dropped(self, key: int | None) -> Path:
+        """The folder of a run that was dropped. In the same place: a power cut cannot come in the midst of the move."""
+        return self.runs / f"{_DROPPED}{key}"
+
+    def live(self) -> list[Path]:
+        """The folders of runs."""
+        return [folder for folder in folders(self.runs) if not is_dropped(folder)]
+
+    def dropped(self) -> list[Path]:
+        """The folders of runs that were dropped."""
+        return [folder for folder in folders(self.runs) if is_dropped(folder)]
 
     def name(self, path: Path) -> str:
         """A file as messages name it."""
@@ -88,6 +100,11 @@ def folder_name(run_id: str) -> str:
     readable = re.sub(r"[^a-z0-9]+", "-", run_id.lower())[:_READABLE].strip("-")
     digest = sha256(run_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return f"{readable or 'run'}-{digest}"
+
+
+def is_dropped(folder: Path) -> bool:
+    """Whether the folder is one of a run that was dropped."""
+    return folder.name.startswith(_DROPPED)
 
 
 def step_file(folder: Path, seq: int) -> Path:
@@ -201,7 +218,7 @@ def identify(place: Place) -> bool:
 
 def _is_left(place: Place, where: str) -> bool:
     """Whether what lies there is a trail that lost its first file."""
-    if any((folder / name).exists() for folder in folders(place.runs) for name in (RUN, BEGIN)):
+    if any((folder / name).exists() for folder in place.live() for name in (RUN, BEGIN)):
         return True
     there = {path.name for path in place.root.iterdir()} if place.root.exists() else set()
     if there - _NOTHING:

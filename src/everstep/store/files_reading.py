@@ -156,7 +156,7 @@ class Reading:
 
     def live(self) -> Iterator[Stored]:
         """All runs, in no order. One that cannot be told is left out, and that is said."""
-        for folder in layout.folders(self.place.runs):
+        for folder in self.place.live():
             try:
                 yield self.in_place(folder)
             except DamagedError as damage:
@@ -173,8 +173,8 @@ class Reading:
 
     def by_key(self) -> dict[int, Stored]:
         """All runs, those that were dropped and live on in their forks included. Raises DamagedError."""
-        found = [self.in_place(folder) for folder in layout.folders(self.place.runs)]
-        found += [self.stored(folder) for folder in layout.folders(self.place.dropped)]
+        found = [self.in_place(folder) for folder in self.place.live()]
+        found += [self.stored(folder) for folder in self.place.dropped()]
         runs: dict[int, Stored] = {}
         for run in found:
             other = runs.setdefault(run.row.key, run)
@@ -194,7 +194,7 @@ class Reading:
             source = self.stored(known)
             if source.row.key == run.fork_key:
                 return source
-        gone = self.place.dropped / str(run.fork_key)
+        gone = self.place.run_dropped(run.fork_key)
         if not gone.is_dir():
             raise DamagedError(
                 f"the run that it was forked from, {run.row.forked_from!r}, is missing", run_id=run.row.id

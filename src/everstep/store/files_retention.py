@@ -18,7 +18,7 @@ from everstep.errors import PrunedError, StepNotFoundError
 from everstep.store import files_layout as layout
 from everstep.store import files_pages as pages
 from everstep.store.base import Counts, Keyframe
-from everstep.store.files_layout import Place
+from everstep.store.files_layout import Place, is_dropped
 from everstep.store.files_reading import Reading, Stored, failed
 from everstep.store.files_writing import Batch
 from everstep.store.reading import require
@@ -35,10 +35,8 @@ def hide(reading: Reading, run_id: str, key: int) -> None:
     """Drop a run: its id is free again, and nobody may write to it. Again, it changes nothing."""
     place, run = reading.place, reading.look(run_id)
     if run is not None and run.row.key == key:
-        place.dropped.mkdir(exist_ok=True)
-        run.folder.rename(place.dropped / str(key))
-        for folder in (place.dropped, place.runs, place.root):
-            layout.sync(folder)
+        run.folder.rename(place.run_dropped(key))
+        layout.sync(place.runs)
 
 
 def raise_base(reading: Reading, run_id: str, base: Keyframe, since: int) -> bool:
@@ -111,15 +109,11 @@ def _descendants(runs: Runs, key: int) -> Iterator[tuple[Stored, int | None]]:
             waiting.append((fork.key, shared if last is None else min(last, shared)))
 
 
-def _is_dropped(place: Place, run: Stored) -> bool:
-    return run.folder.parent == place.dropped
-
-
-def _read_by_somebody(place: Place, runs: Runs, run: Stored) -> range:
+def _read_by_somebody(runs: Runs, run: Stored) -> range:
     """The seqs between which a run's rows are read by it or by a fork. A dropped run reads nothing itself."""
     spans = []
     for other, last in _descendants(runs, run.row.key):
-        if not _is_dropped(place, other):
+        if not is_dropped(other.folder):
             end = run.row.seq if last is None else min(run.row.seq, last)
             spans.append(range(other.row.base, end + 1))
     some = [span for span in spans if span]
@@ -133,15 +127,15 @@ def sweep(reading: Reading) -> Counts:
     runs, gone, rows, frames = reading.by_key(), 0, 0, 0
     while True:
         for run in runs.values():
-            if run.rebuilt and not _is_dropped(place, run):
+            if run.rebuilt and not is_dropped(run.folder):
                 continue  # what lies beyond the step that is damaged may be all that is left of it
-            read = _read_by_somebody(place, runs, run)
+            read = _read_by_somebody(runs, run)
             rows += _sweep_files(run.folder / "steps", range(read.start, read.stop), run.row.seq)
             frames += _sweep_files(run.folder / "keyframes", range(read.start - 1, read.stop), run.row.seq)
         forked = {run.fork_key for run in runs.values()}
         done = [
             run for run in runs.values()
-            if _is_dropped(place, run) and run.row.key not in forked and not layout.numbers(run.folder / "steps")
+            if is_dropped(run.folder) and run.row.key not in forked and not layout.numbers(run.folder / "steps")
         ]  # fmt: skip
         for run in done:
             frames += len(layout.numbers(run.folder / "keyframes"))
@@ -164,8 +158,8 @@ def _sweep_files(folder: Path, keep: range, last: int) -> int:
 def _remove_folder(place: Place, folder: Path) -> None:
     """Remove a dropped run: out of its place first, so that nobody finds half of it."""
     place.making.mkdir(exist_ok=True)
-    last = folder.rename(place.making / f"gone-{folder.name}")
-    layout.sync(place.dropped)
+    last = folder.rename(place.making / f"{folder.name}")
+    layout.sync(place.runs)
     shutil.rmtree(last)
 
 
