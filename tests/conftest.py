@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -28,3 +29,12 @@ def postgres(postgres_server: str) -> Iterator[str]:
     """The URL of an empty place on it."""
     with place(postgres_server) as url:
         yield url
+
+
+@pytest.fixture
+def trail_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a trail that is not there yet, in the kind of place that the test is told: see `tests/places.py`."""
+    if request.param == "postgres":
+        url: str = request.getfixturevalue("postgres")
+        return url
+    return (tmp_path / "trail").as_uri() if request.param == "files" else str(tmp_path / "trail.db")

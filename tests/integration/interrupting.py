@@ -18,17 +18,18 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
 import everstep
 from everstep.errors import ClosedError, RunFinishedError
-from everstep.store import commit, lock, sqlite
+from everstep.store import commit, files, files_layout, files_writing, lock, postgres, postgres_writing, sqlite
 from everstep.trail import recorder, scribe
 
 T = TypeVar("T")
-COMMITTING = {module.__file__ for module in (commit, lock, sqlite)}
+COMMITTING = {
+    module.__file__ for module in (commit, files, files_layout, files_writing, lock, postgres, postgres_writing, sqlite)
+}
 RECORDING = COMMITTING | {module.__file__ for module in (recorder, scribe)}
 _TRACER = ctypes.PYFUNCTYPE(None, *[ctypes.py_object] * 3)  # a C function that gives no heed to its arguments
 arrive: Any = _TRACER(("PyErr_SetInterrupt", ctypes.pythonapi))
@@ -92,16 +93,16 @@ class Others:
     With a pause between their steps it is mostly the main thread that leads, and commits for them.
     """
 
-    def __init__(self, trail: everstep.Trail, pause: float = 0.0) -> None:
+    def __init__(self, trail: everstep.Trail, pause: float = 0.0, which: str = "") -> None:
         self._trail = trail
         self._pause = pause
         self.stop = threading.Event()
         self.acks: list[tuple[str, int, str]] = []
         self.errors: list[str] = []
         works: list[Callable[[], object]] = [
-            lambda: self._sync("thread-0"),
-            lambda: self._sync("thread-1"),
-            lambda: asyncio.run(self._awaited("loop")),
+            lambda: self._sync(f"{which}thread-0"),
+            lambda: self._sync(f"{which}thread-1"),
+            lambda: asyncio.run(self._awaited(f"{which}loop")),
         ]
         self._threads = [threading.Thread(target=self._guarded, args=(work,), daemon=True) for work in works]
         for thread in self._threads:
@@ -215,17 +216,17 @@ def at_random(path: str, seed: int, count: int) -> None:
     tell({"interrupts": interrupts, "hung": hung, "errors": others.errors, "acks": others.acks, "landed": {}})
 
 
-def closing(folder: str, stride: int, wanted: int) -> None:
+def closing(path: str, stride: int, wanted: int) -> None:
     """Interrupt close, each time a little further, while threads write; then close again."""
     ctrl_c, interrupts, hung, number, position = CtrlC(COMMITTING), 0, 0, 0, 1
     errors: list[str] = []
     acks: list[tuple[str, int, str]] = []
     while interrupts < wanted:
         number += 1
-        ctrl_c.at(0, partial(close, everstep.open(Path(folder) / "warm.db")))
+        ctrl_c.at(0, partial(close, everstep.open(path)))
         position = position + stride if position < ctrl_c.positions else 1 + number % stride
-        trail = everstep.open(Path(folder) / f"{number}.db")
-        others = Others(trail)
+        trail = everstep.open(path)
+        others = Others(trail, which=f"{number} ")
         while len(others.acks) < 10:
             time.sleep(0.001)
         if ctrl_c.at(position, partial(close, trail)) is None:
@@ -233,7 +234,7 @@ def closing(folder: str, stride: int, wanted: int) -> None:
             trail.close()
         hung += others.end()
         errors += [error for error in others.errors if ClosedError.__name__ not in error]
-        acks += [(f"{number}.db/{run}", seq, link) for run, seq, link in others.acks]
+        acks += others.acks
     tell({"interrupts": interrupts, "hung": hung, "errors": errors, "acks": acks, "landed": ctrl_c.landed})
 
 

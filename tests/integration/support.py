@@ -59,9 +59,9 @@ class Nursery:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
-    def start(self, kind: str, trail: Path, name: str, acks: Path) -> int:
+    def start(self, kind: str, trail: str, name: str, acks: Path) -> int:
         """A writer of this kind at work on the trail: its process id."""
-        return int(self._ask({"kind": kind, "trail": str(trail), "name": name, "acks": str(acks)}))
+        return int(self._ask({"kind": kind, "trail": trail, "name": name, "acks": str(acks)}))
 
     def wait(self, process: int) -> int:
         """How a writer ended: the signal as a negative number, or its exit code."""

@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import everstep
 from everstep.errors import OwnedError, PrunedError
+from tests.places import in_each_place
 
 PROGRAM = """
 import everstep, sys, time
@@ -22,13 +22,13 @@ time.sleep(60)
 """
 
 
-def test_a_killed_process_of_this_machine_is_followed_at_once_and_a_living_one_is_not(tmp_path: Path) -> None:
+@in_each_place()
+def test_a_killed_process_of_this_machine_is_followed_at_once_and_a_living_one_is_not(trail_url: str) -> None:
     """Promises 1 and 4."""
-    path = tmp_path / "trail.db"
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, path], stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, trail_url], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "recorded\n"
-        trail = everstep.open(path)
+        trail = everstep.open(trail_url)
         with pytest.raises(OwnedError, match=f":{other.pid}:"):
             trail.record("r")
         other.send_signal(signal.SIGKILL)
@@ -41,9 +41,10 @@ def test_a_killed_process_of_this_machine_is_followed_at_once_and_a_living_one_i
 
 
 @pytest.mark.parametrize("owner", ["worker-7", "a:b", "elsewhere:1:00000000", f"{os.uname().nodename}:x:", "::"])
-def test_an_owner_that_cannot_be_known_to_be_gone_keeps_the_run(tmp_path: Path, owner: str) -> None:
+@in_each_place()
+def test_an_owner_that_cannot_be_known_to_be_gone_keeps_the_run(trail_url: str, owner: str) -> None:
     """Promise 4."""
-    with everstep.open(tmp_path / "trail.db") as trail:
+    with everstep.open(trail_url) as trail:
         trail.record("r").release()
         trail.store.claim("r", owner)
         with pytest.raises(OwnedError):

@@ -17,6 +17,7 @@ import pytest
 import everstep
 from everstep import Kind, Status, StepRecord, Trail
 from tests.integration.workloads import KINDS, Nursery, lines
+from tests.places import fewer, with_seeds
 
 LEAVES = {"leaf", "leaf_later", "pay", "flaky", "picky"}
 PACE = 0.002  # seconds that a leaf takes, at most
@@ -30,7 +31,7 @@ def family(trail: Trail, run_id: str) -> list[str]:
     return found
 
 
-def recorded(path: Path, run_id: str) -> Counter[str]:
+def recorded(path: Path | str, run_id: str) -> Counter[str]:
     """The places whose outcome is on disk, with how many rows say so."""
     with everstep.open(path) as trail:
         if all(run.id != run_id for run in trail.runs(limit=100_000)):
@@ -49,10 +50,11 @@ class Killed:
     """One run that is killed again and again, until it may finish."""
 
     def __init__(
-        self, nursery: Nursery, folder: Path, kind: str, number: int, chance: random.Random, durability: str = "sync"
-    ) -> None:
+        self, nursery: Nursery, trail_url: str, folder: Path, kind: str, number: int, chance: random.Random,
+        durability: str = "sync",
+    ) -> None:  # fmt: skip
         self.nursery, self.kind, self.chance, self.durability = nursery, kind, chance, durability
-        self.trail, self.run_id, self.side = folder / "trail.db", f"{kind}-{number}", folder / f"side-{number}"
+        self.trail, self.run_id, self.side = trail_url, f"{kind}-{number}", folder / f"side-{number}"
         self.known: set[str] = set()  # places that must not begin again
         self.read = 0
 
@@ -92,26 +94,26 @@ class Killed:
         return json.loads(said.removeprefix("result "))
 
 
-def expected(nursery: Nursery, folder: Path) -> dict[str, tuple[Any, int]]:
+def expected(nursery: Nursery, trail_url: str, folder: Path) -> dict[str, tuple[Any, int]]:
     """What each workload gives when nobody kills it, and how many lines it writes."""
     found = {}
     for kind in KINDS:
-        whole = Killed(nursery, folder, kind, -1, random.Random(0))
+        whole = Killed(nursery, trail_url, folder, kind, -1, random.Random(0))
         whole.side = folder / f"side-{kind}"
         assert not whole.life(None)
         found[kind] = whole.result(), len(lines(whole.side))
     return found
 
 
-def torture(folder: Path, seed: int, kills: int, durability: str = "sync") -> None:
+def torture(trail_url: str, folder: Path, seed: int, kills: int, durability: str = "sync") -> None:
     """Kill at least so many processes, then let every run finish and compare."""
     chance, killed, number = random.Random(seed), 0, 0
     with Nursery() as nursery:
-        whole = expected(nursery, folder)
+        whole = expected(nursery, trail_url, folder)
         while killed < kills:
             kind = sorted(KINDS)[number % len(KINDS)]
             value, length = whole[kind]
-            run = Killed(nursery, folder, kind, number, chance, durability)
+            run = Killed(nursery, trail_url, folder, kind, number, chance, durability)
             for _ in range(chance.choice([1, 2, 3])):
                 if run.done():
                     break
@@ -120,25 +122,28 @@ def torture(folder: Path, seed: int, kills: int, durability: str = "sync") -> No
                 run.life(None)
             assert run.result() == value
             number += 1
-    with everstep.open(folder / "trail.db") as trail:
+    with everstep.open(trail_url) as trail:
         report = trail.verify()
         assert report.ok, str(report)
         assert {run.status for run in trail.runs(limit=100_000)} == {Status.COMPLETED}
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_kill_minus_nine_of_a_run_loses_nothing_and_repeats_nothing(tmp_path: Path, seed: int) -> None:
+@with_seeds(sqlite=range(4), postgres=[4], files=[5])
+def test_kill_minus_nine_of_a_run_loses_nothing_and_repeats_nothing(trail_url: str, tmp_path: Path, seed: int) -> None:
     """Promises 1 and 2: also when it is killed again while it is resumed; and it gives what it would have given."""
-    torture(tmp_path, seed, 26)
+    torture(trail_url, tmp_path, seed, fewer(trail_url, 26))
 
 
-def test_kill_minus_nine_of_a_run_that_does_not_wait_for_the_disk_repeats_nothing_that_is_on_it(tmp_path: Path) -> None:
+@with_seeds(sqlite=[7], postgres=[8], files=[9])
+def test_kill_minus_nine_of_a_run_that_does_not_wait_for_the_disk_repeats_nothing_that_is_on_it(
+    trail_url: str, tmp_path: Path, seed: int
+) -> None:
     """Promise 2: what was lost with the process is executed again, from the same place on; nothing else is."""
-    torture(tmp_path, 7, 20, "async")
+    torture(trail_url, tmp_path, seed, fewer(trail_url, 20), "async")
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("seed", range(100, 140))
-def test_two_thousand_kills_of_runs_lose_nothing_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
-    """Promises 1 and 2: forty files of fifty kills each."""
-    torture(tmp_path, seed, 50)
+@with_seeds(sqlite=range(100, 140), postgres=range(140, 180), files=range(180, 220))
+def test_two_thousand_kills_of_runs_lose_nothing_and_repeat_nothing(trail_url: str, tmp_path: Path, seed: int) -> None:
+    """Promises 1 and 2: forty trails of fifty kills each, in each place."""
+    torture(trail_url, tmp_path, seed, 50)

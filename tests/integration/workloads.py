@@ -256,9 +256,9 @@ class Nursery:
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 
-    def start(self, kind: str, trail: Path, run_id: str, side: Path, pace: float, durability: str) -> int:
+    def start(self, kind: str, trail: str, run_id: str, side: Path, pace: float, durability: str) -> int:
         """A run at work: its process id. What it gives is noted, or why it could not."""
-        return self._ask("start", kind, str(trail), run_id, str(side), pace, 120.0, durability)
+        return self._ask("start", kind, trail, run_id, str(side), pace, 120.0, durability)
 
     def wait(self, process: int) -> int:
         """How a run ended: the signal as a negative number, or its exit code."""
@@ -323,17 +323,22 @@ def _child(arguments: list[Any]) -> None:
 def serve() -> None:
     everstep.open(":memory:").close()
     Runner(None).run(_warm)  # loads everything once, for all runs
+    alive = set[int]()
     for line in sys.stdin:
         what, *arguments = json.loads(line)
         if what == "wait":
+            alive.discard(arguments[0])
             _, status = os.waitpid(arguments[0], 0)
             number = os.waitstatus_to_exitcode(status)
         else:
             number = os.fork()
             if number == 0:
                 _child(arguments)
+            alive.add(number)
         sys.stdout.write(f"{number}\n")
         sys.stdout.flush()
+    for number in alive:  # a test that failed has left them at work
+        os.kill(number, signal.SIGKILL)
 
 
 @workflow

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -93,9 +94,11 @@ def answer(number: int) -> None:
 
 def serve() -> None:
     everstep.open(":memory:").close()  # loads everything once, for all writers
+    alive = set[int]()
     for line in sys.stdin:
         asked = json.loads(line)
         if "wait" in asked:
+            alive.discard(asked["wait"])
             _, status = os.waitpid(asked["wait"], 0)
             answer(os.waitstatus_to_exitcode(status))
             continue
@@ -108,7 +111,10 @@ def serve() -> None:
                 with open(asked["acks"], "a", encoding="utf-8") as file:  # noqa: PTH123 - nothing but this is left to do
                     file.write(f"failed: {error!r}\n")
             os._exit(1)
+        alive.add(process)
         answer(process)
+    for process in alive:  # a test that failed has left them at work
+        os.kill(process, signal.SIGKILL)
 
 
 if __name__ == "__main__":
