@@ -99,6 +99,21 @@ def test_a_program_without_threads_passes_straight_through() -> None:
     assert threading.active_count() == before
 
 
+def test_who_comes_when_the_other_threads_are_over_does_not_overtake_one_that_waits() -> None:
+    gate, over = threads.Gate(_Run([])), threading.Event()  # type: ignore[arg-type] # as above
+    other = threading.Thread(target=over.wait)
+    other.start()
+    first = gate.queue(1)
+    over.set()
+    other.join()
+    assert first is not None
+    second = gate.queue(2)
+    assert second is not None
+    gate.drop(first)
+    gate.pass_(second)
+    assert gate.queue(3) is None
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks at threads as Linux shows them")
 def test_a_program_is_still_when_none_of_its_threads_is_at_work() -> None:
     watch, over = stillness.watch(), threading.Event()

@@ -203,7 +203,7 @@ class Exchange:
         stored = None if self.head is None else call.form.pack(self.head, self.chunks, self._offsets, self.clean)
         if error is not None and not flow.is_outcome(run, error, inner):
             if not isinstance(error, Exception):
-                flow.broken_off(run, ask, error, self.loop, chunks=stored)
+                flow.broken_off(run, ask, error, self.loop, chunks=stored, about=self._turns_taken())
             return None
         if error is None and run.stopping is not None and early:
             return None  # it was not the code that had enough of it
@@ -236,8 +236,11 @@ class Exchange:
         used = self.call.form.used(self.call.request, stored)
         return None if used is None else self.session.priced({**used, "latency_ms": round(duration, 3)})
 
+    def _turns_taken(self) -> dict[str, Any]:
+        return {TURNS: self.turns} if any(self.turns) else {}
+
     def _about(self, stored: Any, error: BaseException | None) -> dict[str, Any] | None:
-        about: dict[str, Any] = {TURNS: self.turns} if any(self.turns) else {}
+        about = self._turns_taken()
         if error is not None or (self.call.is_temporary is not None and self.call.is_temporary(stored)):
             about[AGAIN] = True
         return about or None

@@ -7,7 +7,8 @@ import sys
 import threading
 import time
 
-OURS = "everstep"  # how the names of our own threads begin: they do nothing of the program
+# How the names of threads begin that do nothing of the program: our own, and asyncio's, one for each of its processes.
+OURS = ("everstep", "waitpid-")
 inside_call: set[int] = set()  # threads whose doing is not the program's
 _TASKS = "/proc/self/task"
 _AT_WORK = b"RD"  # states of a thread that runs, is about to, or waits for a disk
@@ -68,9 +69,9 @@ class ThreadsWatch(Watch):
 
 def _look() -> dict[int, float]:
     """The processor times of all threads but this one."""
-    threads = [int(each) for each in os.listdir(_TASKS)]  # noqa: PTH208 - many times a second, as the next one
-    threads.remove(threading.get_native_id())
-    return {each: _time_of(each) for each in threads}
+    mine = threading.get_native_id()
+    threads = map(int, os.listdir(_TASKS))  # noqa: PTH208 - many times a second, as the next one
+    return {each: _time_of(each) for each in threads if each != mine}
 
 
 def _time_of(thread: int) -> float:

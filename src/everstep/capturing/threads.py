@@ -126,7 +126,7 @@ class Gate:
 
     def queue(self, turn: float, loop: asyncio.AbstractEventLoop | None = None) -> Ticket | None:
         """Take a place for an answer whose row was just drafted, under the run's lock. None if it need not wait."""
-        if self._is_over() or not _has_others():
+        if self._is_over() or not (self._tickets or _has_others()):  # nobody overtakes one that waits
             return None
         ticket = Ticket(turn, loop)
         with self._changed:

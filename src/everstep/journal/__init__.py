@@ -133,9 +133,9 @@ class Journal:
     def _add_step(self, entry: Entry, kind: int, meta: list[Any]) -> None:
         scope, index = meta[record.PARENT], meta[record.INDEX] or 0
         track = self._track(scope, meta[record.LANE] or "")
-        at = (meta[record.METADATA] or {}).get(AT)
-        if at is not None:
-            self.cut(scope, track, at)
+        about = meta[record.METADATA] or {}
+        if AT in about:
+            self.cut(scope, track, about[AT])
         step = self._by_id.get(meta[record.ID]) if kind in {_STEP, _CANCELLED, _ATTEMPT} else None
         step = step or track.find(entry.name, index, meta[record.DIGEST])
         if step is None or (step.outcome is not None and kind != _CANCELLED):
@@ -150,11 +150,12 @@ class Journal:
                 self.pauses[step.id] = step
         elif kind == _ATTEMPT:
             step.attempt, step.id, step.intent = meta[record.ATTEMPT] or 1, None, False
-        elif kind != _CANCELLED:
-            step.outcome, about = entry, meta[record.METADATA] or {}
-            step.turns, step.again = about.get(TURNS) or [], AGAIN in about
-            if entry.status == _FAILED:
-                self._failed[entry.seq] = scope, track, step
+        else:
+            step.turns = about.get(TURNS) or []
+            if kind != _CANCELLED:
+                step.outcome, step.again = entry, AGAIN in about
+                if entry.status == _FAILED:
+                    self._failed[entry.seq] = scope, track, step
 
     def _track(self, scope: int | None, path: str) -> Track:
         lanes = self.scopes.get(scope)
@@ -334,18 +335,15 @@ class Journal:
 
     def order(self, *, awaited: bool = True) -> list[float]:
         """The seqs of awaited outcomes, or of all, in the order they came; between them where the parts of some did."""
-        steps = [
-            step
-            for step in self._visible()
-            if step.outcome is not None
-            and step.cancelled is None
-            and not step.late
-            and not step.loose
-            and (not awaited or flags_of(step.outcome) & record.AWAITED)
-        ]
-        parts = [turn for step in steps for turn in step.turns if turn]
-        parts += self.marks if awaited else []
-        return sorted([*parts, *(step.outcome.seq for step in steps if step.outcome is not None)])
+        found: list[float] = [*self.marks] if awaited else []
+        for step in self._visible():
+            if step.late or step.loose:
+                continue
+            if step.cancelled is not None:  # its parts came all the same; and what is not awaited is not cancelled
+                found += step.turns
+            elif step.outcome is not None and (not awaited or flags_of(step.outcome) & record.AWAITED):
+                found += [*step.turns, step.outcome.seq]
+        return sorted(place for place in found if place)  # the places of some parts are all one
 
     def inside(self, scope: int) -> Iterator[tuple[int, Recorded]]:
         """Every step with an outcome inside a step, at any depth, and the step it stands in."""

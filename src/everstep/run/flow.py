@@ -250,7 +250,15 @@ def failed(
     return waiter
 
 
-def broken_off(run: Execution, ask: Ask, error: BaseException, loop: Any, *, chunks: list[Any] | None = None) -> None:
+def broken_off(
+    run: Execution,
+    ask: Ask,
+    error: BaseException,
+    loop: Any,
+    *,
+    chunks: list[Any] | None = None,  # what the code had of it, and
+    about: dict[str, Any] | None = None,  # what there is to say of that
+) -> None:
     """Note that the code did not get a step's outcome: the step was cancelled, or the program was told to end."""
     scope = ask.scope
     if isinstance(error, asyncio.CancelledError):
@@ -259,6 +267,7 @@ def broken_off(run: Execution, ask: Ask, error: BaseException, loop: Any, *, chu
                 run.put(
                     ask, loop, whole=scope.id is None and ask.entry is None, kind=Kind.CANCELLED,
                     status=Status.CANCELLED, attempt=scope.attempt, id=scope.id, output=chunks,
+                    metadata=about,
                 )  # fmt: skip
     elif not isinstance(error, Suspended | GeneratorExit):
         run.interrupt(error)
