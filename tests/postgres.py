@@ -40,16 +40,31 @@ class Server:
         return f"postgresql://postgres@/postgres?host={quote(str(self.folder))}"
 
     def make(self) -> None:
-        self.folder.chmod(0o755)
-        if os.geteuid() == 0:
-            shutil.chown(self.folder, "nobody")
+        self._give_away()
         self.run("initdb", "-U", "postgres", "-E", "UTF8", "--locale=C", "--auth=trust", "--no-sync")
         # Who is in this group needs a password.
-        access = "local all +guarded scram-sha-256\nlocal all all trust\n"
+        access = "local all +guarded scram-sha-256\nlocal all all trust\nlocal replication all trust\n"
         (self._data / "pg_hba.conf").write_text(access, "utf-8")
         self.start()
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute("create role guarded")
+
+    def follow(self, primary: Server) -> None:
+        """Be a replica of another server."""
+        self._give_away()
+        where = ("-h", str(primary.folder), "-U", "postgres")
+        self.run("pg_basebackup", *where, "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+        self.start()
+
+    def promote(self) -> None:
+        """Follow no longer, and take writes."""
+        self.run("pg_ctl", "-w", "promote")
+
+    def _give_away(self) -> None:
+        """Let those who run the server use the folder."""
+        self.folder.chmod(0o755)
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, "nobody")
 
     def start(self, more: str = "") -> None:
         """Start it, with more settings if there are."""
@@ -80,11 +95,14 @@ class Server:
 
 
 @contextmanager
-def own_server() -> Iterator[Server]:
-    """A server of one test alone, which may stop it."""
+def own_server(follows: Server | None = None) -> Iterator[Server]:
+    """A server of one test alone, which may stop it. It may follow another one."""
     server = Server(Path(tempfile.mkdtemp(prefix="everstep-pg-")))
     try:
-        server.make()
+        if follows is None:
+            server.make()
+        else:
+            server.follow(follows)
         yield server
     finally:
         server.remove()

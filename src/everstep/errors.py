@@ -170,12 +170,14 @@ class MissingExtraError(OpenError):
 class ServerUnreachableError(OpenError):
     """No server answers at the place that the URL names."""
 
-    def __init__(self, where: str, reason: str, *, starting: bool = False) -> None:
-        self.where, self.reason, self.starting = where, reason, starting
-        super().__init__(
-            f"cannot reach the server of {where!r}: {reason}. Check host and port, that it runs, and that nothing "
-            "between here and there keeps you out."
+    def __init__(self, where: str, reason: str, *, starting: bool = False, full: bool = False) -> None:
+        self.where, self.reason, self.starting, self.full = where, reason, starting, full
+        way_out = (
+            "It is there and has no connection left: close some, or raise max_connections or the limit of the role."
+            if full
+            else "Check host and port, that it runs, and that nothing between here and there keeps you out."
         )
+        super().__init__(f"cannot reach the server of {where!r}: {reason}. {way_out}")
 
 
 class LoginRefusedError(OpenError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import warnings
@@ -62,6 +63,11 @@ class Nursery:
     def start(self, kind: str, trail: str, name: str, acks: Path) -> int:
         """A writer of this kind at work on the trail: its process id."""
         return int(self._ask({"kind": kind, "trail": trail, "name": name, "acks": str(acks)}))
+
+    def kill(self, process: int) -> None:
+        """`kill -9`, and gone when this returns."""
+        os.kill(process, signal.SIGKILL)
+        assert self.wait(process) == -signal.SIGKILL
 
     def wait(self, process: int) -> int:
         """How a writer ended: the signal as a negative number, or its exit code."""

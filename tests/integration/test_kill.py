@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,6 +13,8 @@ import everstep
 from tests.integration.support import Nursery, output
 from tests.integration.writers import KINDS
 from tests.places import fewer, with_seeds
+
+PATIENCE = 90.0  # seconds: a writer waits for up to 60 for a server that went away
 
 APPEND = """
 import everstep, sys
@@ -30,8 +30,10 @@ def lines(path: Path) -> list[str]:
 
 def until(path: Path, count: int) -> None:
     """Wait until a writer has noted so many acknowledgements."""
+    end = time.monotonic() + PATIENCE
     while len(said := lines(path)) < count:
         assert not any(line.startswith("failed") for line in said), said[-1]
+        assert time.monotonic() < end, said[-1:]
         time.sleep(0.001)
 
 
@@ -46,8 +48,7 @@ def kill_some(nursery: Nursery, trail_url: str, folder: Path, number: int, chanc
     chance.shuffle(at_work)
     for process, acks in at_work:
         until(acks, chance.choice([0, 1, 2, 5, 20, 60]))
-        os.kill(process, signal.SIGKILL)
-        assert nursery.wait(process) == -signal.SIGKILL
+        nursery.kill(process)
     return len(at_work)
 
 

@@ -56,6 +56,7 @@ _SETTINGS: LiteralString = ", ".join(
 )
 _SET: LiteralString = f"select {_SETTINGS}"
 _STARTING = ("starting up", "shutting down", "in recovery mode", "not yet accepting connections")
+_FULL = ("too many clients", "too many connections", "remaining connection slots")
 _AGAIN = frozenset({"40001", "40P01"})  # serialization failure, deadlock
 _LOST = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})  # ended by an administrator, a crash or a timeout
 
@@ -141,6 +142,8 @@ def _refused(place: Address, error: Exception) -> OpenError:
     """Why a connection was refused. Servers say it in words alone; what is not understood is passed on."""
     said = " ".join(str(error).split())
     name = str(place.parameters.get("dbname") or place.parameters.get("user") or "")
+    if any(words in said for words in _FULL):  # first: some of these name roles
+        return ServerUnreachableError(place.where, said, full=True)
     if "password" in said or "authentication" in said or "role" in said or "pg_hba.conf" in said:
         return LoginRefusedError(place.where, said)
     if "database" in said and "does not exist" in said:

@@ -50,6 +50,7 @@ _TRIES = 20
 
 def lift(link: Link, where: str, *, read_only: bool, known: int = len(MIGRATIONS)) -> None:
     """Check that the database holds a trail, or make one. Raises an OpenError."""
+    in_the_way = ""
     for _ in range(_TRIES):
         found = _version(link, where)
         if found > known:
@@ -64,7 +65,9 @@ def lift(link: Link, where: str, *, read_only: bool, known: int = len(MIGRATIONS
                     where, f"it has schema {found}", "Open it once for writing to bring it up to date."
                 )
             )
-        _migrate(link, where, known)
+        in_the_way = _migrate(link, where, known)
+    else:  # nobody else makes them: they are no tables of ours
+        raise NotATrailError(where, f"a database in which another program has our names ({in_the_way})")
     if not read_only and ask(link, "show transaction_read_only") != [("off",)]:
         raise UnreadableError(
             where,
@@ -90,8 +93,8 @@ def _version(link: Link, where: str) -> int:
     return version
 
 
-def _migrate(link: Link, where: str, known: int) -> None:
-    """Bring the schema up to date in one transaction, unless another process does."""
+def _migrate(link: Link, where: str, known: int) -> str:
+    """Bring the schema up to date in one transaction, unless another process does; then what was there already."""
     try:
         with link.transaction():
             found = _begin(link)
@@ -103,7 +106,7 @@ def _migrate(link: Link, where: str, known: int) -> None:
             do(link, "update everstep_fact set value = %s where name = 'schema'", (known,))
     except driver.Error as error:
         if error.sqlstate in _MADE:
-            return
+            return error.diag.message_primary or ""
         if error.sqlstate == "25006":
             raise UnreadableError(
                 where,
@@ -117,6 +120,7 @@ def _migrate(link: Link, where: str, known: int) -> None:
                 "Grant it create on the schema, or open it once as a role that may.",
             ) from None
         raise translate(error, where) from error
+    return ""
 
 
 def _begin(link: Link) -> int:
