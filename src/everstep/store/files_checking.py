@@ -8,6 +8,7 @@ from pathlib import Path
 
 from everstep import actual
 from everstep.codec.blobs import blob_id
+from everstep.codec.record import blob_ids
 from everstep.errors import DamagedError
 from everstep.store import files_layout as layout
 from everstep.store import files_pages as pages
@@ -32,7 +33,10 @@ def inspect(reading: Reading) -> Iterator[str]:
             yield f"{place.name(folder)} and {place.name(other)} have one key, as if trails had been put together"
         yield from _run(reading, run)
     for folder in place.dropped():
-        yield from (found for seq in layout.numbers(folder / "steps") for found in _step(reading, folder, seq))
+        try:
+            yield from _run(reading, reading.stored(folder))
+        except DamagedError as damage:
+            yield damage.what
     yield from (told for told in reading.rebuilt if not told.startswith(layout.MARKER))  # of which it was told above
     for path in sorted(place.pieces.iterdir()) if place.pieces.is_dir() else ():
         if not path.name.endswith(layout.NEW) and blob_id(path.read_bytes()).hex() != path.name:
@@ -45,10 +49,12 @@ def _run(reading: Reading, run: Stored) -> Iterator[str]:
         yield from _words(reading, page, lambda: pages.run_page(run.row, run.fork_key))
     yield from _words(reading, begin, lambda: _again(begin))
     there = layout.numbers(run.folder / "steps")
-    expected = range(max(run.row.base, run.first), run.row.seq + 1)
+    gone = layout.is_dropped(run.folder)  # of which there is what forks share
+    expected = range(0 if gone else max(run.row.base, run.first), 0 if gone else run.row.seq + 1)
     for seq in sorted({*expected, *(seq for seq in there if seq <= run.row.seq)}):
         yield from _step(reading, run.folder, seq)
-    for seq in layout.numbers(run.folder / "keyframes"):
+    base = {run.row.base - 1} if run.row.base and not gone else set()  # which a pruned run begins with
+    for seq in sorted({*layout.numbers(run.folder / "keyframes"), *base}):
         if seq <= run.row.seq:
             yield from _frame(reading, run.folder, seq)
 
@@ -68,7 +74,11 @@ def _words(reading: Reading, path: Path, make: Callable[[], str]) -> Iterator[st
 
 def _step(reading: Reading, folder: Path, seq: int) -> Iterator[str]:
     path = layout.step_file(folder, seq)
-    yield from _words(reading, path, lambda: pages.row_page(pages.read_row(path)))
+    found = list(_words(reading, path, lambda: pages.row_page(pages.read_row(path))))
+    yield from found
+    for piece in [] if found else blob_ids(pages.read_row(path).entry):
+        if not (reading.place.pieces / piece.hex()).exists():
+            yield f"{reading.place.name(path)}: the piece {piece.hex()} is missing"
 
 
 def _frame(reading: Reading, folder: Path, seq: int) -> Iterator[str]:

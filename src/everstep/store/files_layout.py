@@ -205,14 +205,14 @@ def identify(place: Place) -> bool:
     where = str(place.root)
     if place.root.exists() and not place.root.is_dir():
         raise NotATrailError(where, "a file")
-    try:
+    said: dict[str, object] = {}
+    with suppress(DamagedError):
         said = read(place.marker)  # whatever its seal: a later version may have another
-    except DamagedError:
+    form = said.get("format")
+    if said.get("everstep") != "trail" or not isinstance(form, int):
         return _is_left(place, where)
-    if said.get("everstep") != "trail" or type(said.get("format")) is not int:
-        raise NotATrailError(where, "a folder of another program")
-    if said["format"] > FORMAT:
-        raise NewerSchemaError(where, said["format"], FORMAT)
+    if form > FORMAT:
+        raise NewerSchemaError(where, form, FORMAT)
     return True
 
 

@@ -63,6 +63,8 @@ class Batch:
         self._facts = self._facts._replace(marks=marks)
         for path, text in made:
             self._write(path, text)
+        # Where they stand now, a writer that was killed may have left keyframes of steps that never were.
+        layout.remove([layout.frame_file(run.folder, entry.seq) for entry in append.entries])
         self._put_pieces(append.blobs or {})
         return append.keyframe is None or self._keep(run, append.keyframe, claim.generation)
 
@@ -89,9 +91,7 @@ class Batch:
 
     def _keep(self, run: Stored, frame: Keyframe, generation: int) -> bool:
         """Store a keyframe, unless retention removed pieces it may share since the writer read them."""
-        path = layout.frame_file(run.folder, frame.seq)
         if generation != self._facts.generation:
-            layout.remove([path])  # one that was never acknowledged may stand there
             return False
         self.put_frame(run, frame, shared=True, base=False)
         return True
