@@ -10,6 +10,7 @@ from everstep.codec.chain import genesis
 from everstep.errors import OwnedError, RunExistsError, RunNotFoundError, StaleWriterError
 from everstep.model import STATUS_NUMBER, Status
 from everstep.store.base import Claim, Store
+from everstep.testing.leases import LEASE, taken_over
 from everstep.testing.place import Place
 from everstep.testing.rows import LONG, NOON, Writer, begin, history, new_run, row, still, take_over, together
 
@@ -94,14 +95,10 @@ class Ownership(Place):
         writer.write()
 
     def test_an_ended_lease_lets_another_take_over_at_the_head(self, store: Store) -> None:
-        writer = begin(store, rows=3)
-        store.renew(writer.claim, 0.02)
-        with pytest.raises(OwnedError):
-            store.claim("run", "other", LONG)
-        time.sleep(0.03)
-        claim = store.claim("run", "other", LONG)
-        assert claim == writer.claim._replace(owner="other", epoch=2)
-        assert (store.run("run").owner, store.run("run").epoch) == ("other", 2)
+        writer, since = begin(store, rows=3), time.monotonic()
+        store.renew(writer.claim, LEASE)
+        assert taken_over(store, since) == writer.claim._replace(owner="heir", epoch=2)
+        assert (store.run("run").owner, store.run("run").epoch) == ("heir", 2)
         with pytest.raises(OwnedError):
             store.claim("run", "maker")
 
