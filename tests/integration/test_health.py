@@ -332,6 +332,21 @@ class TestPostgres:
         signal.unlink()
         server.start("-c fsync=on")
 
+    def test_a_table_that_was_cut_into_partitions_is_as_large_as_these(self, server: Server) -> None:
+        before = self.told(server.url).sizes["tag"]
+        self.say(
+            server, "drop table everstep_tag",
+            "create table everstep_tag(name text, value text, run bigint, primary key(name, value, run)) "
+            "partition by hash (run)",
+            "create table tag_0 partition of everstep_tag for values with (modulus 2, remainder 0)",
+            "create table tag_1 partition of everstep_tag for values with (modulus 2, remainder 1)",
+            "insert into everstep_tag select 'name', number::text, number from generate_series(1, 20000) as number",
+        )  # fmt: skip
+        assert self.told(server.url).sizes["tag"] > before + 1_000_000
+        self.say(server, "alter table tag_1 set unlogged")
+        assert ["the table everstep_tag is unlogged" in said for said in self.told(server.url).weaknesses] == [True]
+        self.say(server, "alter table tag_1 set logged")
+
     def test_telling_writes_nothing(self, server: Server) -> None:
         """Promise 12: reads need no write permission."""
         with closing(PostgresStore(server.url, read_only=True)) as store:

@@ -73,16 +73,23 @@ _SETTINGS = (
 )
 _LIMITS = ("max_connections", "superuser_reserved_connections", "reserved_connections")
 _ASKED: LiteralString = "select name, reset_val from pg_settings where name = any(%s)"
+# A table may have been cut into partitions: what it is then is in those.
 _SIZES: LiteralString = """
-select t.name, pg_total_relation_size(c.oid), c.relpersistence = 'u',
-  coalesce('autovacuum_enabled=false' = any(c.reloptions) or 'autovacuum_enabled=off' = any(c.reloptions), false),
-  s.n_live_tup, s.n_dead_tup,
-  pg_relation_size(c.oid) * coalesce(s.n_dead_tup::float8 / nullif(s.n_live_tup + s.n_dead_tup, 0), 0)
-  + coalesce(pg_relation_size(nullif(c.reltoastrelid, 0))
-    * (l.n_dead_tup::float8 / nullif(l.n_live_tup + l.n_dead_tup, 0)), 0)
-from unnest(%s::text[]) as t(name) join pg_class as c on c.oid = to_regclass('everstep_' || t.name)
-left join pg_stat_all_tables as s on s.relid = c.oid left join pg_stat_all_tables as l on l.relid = c.reltoastrelid
-order by 2 desc, 1
+with part as (
+  select t.name, pg_total_relation_size(c.oid) as bytes, c.relpersistence = 'u' as unlogged,
+    'autovacuum_enabled=false' = any(c.reloptions) or 'autovacuum_enabled=off' = any(c.reloptions) as unvacuumed,
+    s.n_live_tup as live, s.n_dead_tup as dead,
+    pg_relation_size(c.oid) * (s.n_dead_tup::float8 / nullif(s.n_live_tup + s.n_dead_tup, 0)) as dead_bytes,
+    pg_relation_size(nullif(c.reltoastrelid, 0)) * (l.n_dead_tup::float8 / nullif(l.n_live_tup + l.n_dead_tup, 0))
+      as dead_aside
+  from unnest(%s::text[]) as t(name) cross join to_regclass('everstep_' || t.name) as whole(id)
+  cross join lateral (select whole.id::oid union select relid::oid from pg_partition_tree(whole.id)) as piece(id)
+  join pg_class as c on c.oid = piece.id
+  left join pg_stat_all_tables as s on s.relid = c.oid left join pg_stat_all_tables as l on l.relid = c.reltoastrelid)
+select name, sum(bytes)::bigint, bool_or(unlogged), coalesce(bool_or(unvacuumed), false),
+  coalesce(sum(live), 0)::bigint, coalesce(sum(dead), 0)::bigint,
+  coalesce(sum(coalesce(dead_bytes, 0) + coalesce(dead_aside, 0)), 0)::float8
+from part group by name order by 2 desc, 1
 """
 _SUMS: LiteralString = "select status::int, count(*) from everstep_run where id is not null group by status"
 # Rows are spread over the time from a run's beginning to its end, or to when its owner last held it.
@@ -120,8 +127,8 @@ class _Table(NamedTuple):
     bytes: int
     unlogged: bool
     unvacuumed: bool
-    live: int | None
-    dead: int | None
+    live: int
+    dead: int
     dead_bytes: float
 
 
@@ -181,7 +188,7 @@ def _weaknesses(facts: Mapping[str, Any], tables: Sequence[_Table]) -> Iterator[
                 f"autovacuum is off for the table {name}: it grows without end. Take that back with `alter table "
                 f"{name} reset (autovacuum_enabled)`."
             )
-        if (table.dead or 0) > max(_FEW, _MANY_DEAD * ((table.live or 0) + (table.dead or 0))):
+        if table.dead > max(_FEW, _MANY_DEAD * (table.live + table.dead)):
             yield (
                 f"most rows of the table {name} are dead: vacuuming does not keep up, or a long transaction holds it "
                 f"back. Look for old transactions in pg_stat_activity, then `vacuum {name}`."
