@@ -228,9 +228,10 @@ def test_any_id_has_a_folder_of_its_own_that_every_file_system_takes(path: Path)
 
 WRITE = """
 import everstep, sys
-with everstep.open(sys.argv[1]) as trail, trail.record(sys.argv[2]) as run:
-    for number in range(25):
-        run.step("s", output=number, append_to="numbers")
+with everstep.open(sys.argv[1]) as trail:
+    for number in range(12):
+        with trail.record(f"{sys.argv[2]}-{number}") as run:
+            run.step("s", output=number)
 """
 
 
@@ -241,12 +242,12 @@ def test_processes_write_at_once(path: Path) -> None:
     with everstep.open(path) as trail:
         with trail.record("here") as recorder:
             while any(process.poll() is None for process in at_work):
-                recorder.step("s", output=1)
+                recorder.checkpoint("point")
                 assert len(trail.runs()) >= 1
         assert [process.wait() for process in at_work] == [0, 0, 0]
-        assert [trail.state(f"r{number}")["numbers"] for number in range(3)] == [list(range(25))] * 3
         assert trail.verify().ok
-        assert len({trail.store.run(found.id).key for found in trail.runs()}) == 4
+        runs = trail.runs(limit=100)
+        assert [len(runs), len({trail.store.run(found.id).key for found in runs})] == [37, 37]
 
 
 def test_whoever_reads_while_others_let_go_sees_no_damage(path: Path) -> None:
