@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import everstep
 from benchmarks import floor, ours, report, runners
 from benchmarks import postgres_cases as cases
 from benchmarks.capture.page import markdown, rewritten, text
@@ -31,6 +32,7 @@ PACKAGES = (
 AT_ONCE = (cases.RAW, cases.RAW_AT_ONCE, cases.PEER, cases.PEERS, cases.STORE, cases.RECORDED, cases.WORKFLOWS)
 STEPS, LONG, W1 = 20, 200, 1_000
 FEW, MANY, EACH = 1_000, 100_000, 1_000
+AGENTS, A_DAY, PEAK, DAY = 1_000_000, 100, 5, 86_400  # and steps a day of each, and how much more it is at times
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Store:
     """A row of the page: one kind of store, its rates in steps a second, its bytes a step."""
 
     name: str
-    floor: float
+    floor: float | None
     one: float
     many: float
     workflows: float
@@ -99,6 +101,8 @@ def parked(url: str, number: int) -> dict[str, float]:
         found = {
             "finding 100 ms": cases.finding(inside),
             "doctor ms": cases.looked_after(inside),
+            "bytes a run": cases.row_bytes(inside),
+            "raw updates/s": cases.raw_claims(inside, EACH),
             "claims/s": cases.claims(inside, EACH),
         }
     print(f"{number:,} parked: " + ", ".join(f"{name} {value:,.1f}" for name, value in found.items()), flush=True)
@@ -148,24 +152,30 @@ def _served(measured: Sequence[Measured], back: Sequence[dict[str, float]]) -> S
 
 def in_files(repeats: int) -> Iterator[Store]:
     """The same of stores without a server, for the page."""
+    yield _in_files("SQLite", "{}/trail.db", repeats, LONG, floor.w1)
+    yield _in_files("JSON files", "file://{}/trail", 1, STEPS, None)  # which take their time
+
+
+def _in_files(name: str, url: str, repeats: int, steps: int, raw: Callable[[Path, int], list[float]] | None) -> Store:
+    rates: dict[str, list[float]] = {}
     sizes: list[float] = []
-
-    def rate(measure: Callable[[Path, int], list[float]], steps: int) -> float:
-        rates = []
-        for _ in range(repeats):
+    parts = {"one": (ours.fill, W1), "many": (ours.fleet_on, steps), "workflows": (runners.fleet_on, steps)}
+    for _ in range(repeats):
+        for part, (measure, number) in parts.items():
             with _folder() as folder:
-                seconds = measure(folder, steps)
-                rates.append(len(seconds) / sum(seconds))
-                if measure is ours.fleet:
+                seconds = measure(url.format(folder), number)
+                rates.setdefault(part, []).append(len(seconds) / sum(seconds))
+                if part == "many":
                     sizes.append(report.stored_bytes(folder) / len(seconds))
-        return statistics.median(rates)
-
+        if raw is not None:
+            with _folder() as folder:
+                rates.setdefault("floor", []).append(W1 / sum(raw(folder, W1)))
     with _folder() as folder:
-        state = ours.reads(folder, W1)[f"state at step {W1 // 2} ms"]
-    yield Store(
-        "SQLite", rate(floor.w1, W1), rate(ours.sync_w1, W1), rate(ours.fleet, LONG), rate(runners.fleet, LONG),
-        statistics.median(sizes), state,
-    )  # fmt: skip
+        ours.fill(url.format(folder), W1)
+        with everstep.open(url.format(folder)) as trail:
+            state = ours.median_of(lambda: trail.state("w1", at=W1 // 2)) * 1e3
+    middle = {part: statistics.median(found) for part, found in rates.items()}
+    return Store(name=name, floor=middle.pop("floor", None), **middle, bytes=statistics.median(sizes), state=state)
 
 
 def written(
@@ -182,8 +192,8 @@ def written(
     kinds = [
         ["", "raw commits/s, one client", "one run, steps/s", "100 runs, steps/s", "100 workflows, steps/s",
          "bytes a step", "state at 500 of 1,000, ms"],
-        *([one.name, *(f"{value:,.0f}" for value in (one.floor, one.one, one.many, one.workflows, one.bytes)),
-           f"{one.state:.1f}"] for one in stores),
+        *([one.name, "" if one.floor is None else f"{one.floor:,.0f}", f"{one.one:,.0f}", f"{one.many:,.0f}",
+           f"{one.workflows:,.0f}", f"{one.bytes:,.0f}", f"{one.state:.1f}"] for one in stores),
     ]  # fmt: skip
     names = dict.fromkeys((one.case, one.steps) for one in measured)
     rows = [["on PostgreSQL", "steps", "steps/s", "bytes a step", "bytes of log a step", "steps a commit"]]
@@ -193,13 +203,55 @@ def written(
         values = [statistics.median(one.rate for one in group), *map(statistics.median, zip(*per, strict=True))]
         rows.append([name, f"{steps:,}", *(f"{value:,.0f}" for value in values[:3]), f"{values[3]:,.1f}"])
     claims = [
-        ["parked runs", "claims/s by 4 processes", "finding 100 that wait, ms", "what the doctor asks, ms"],
-        *([f"{number:,}", f"{found['claims/s']:,.0f}", f"{found['finding 100 ms']:.1f}", f"{found['doctor ms']:.0f}"]
-          for number, found in waiting.items()),
+        ["parked runs", "claims/s by 4 processes", "raw updates/s by 4 clients", "finding 100, ms", "doctor, ms"],
+        *([f"{number:,}", *(f"{found[name]:,.0f}" for name in ("claims/s", "raw updates/s")),
+           *(f"{found[name]:.1f}" for name in ("finding 100 ms", "doctor ms"))] for number, found in waiting.items()),
     ]  # fmt: skip
+    sums = computed(measured, waiting)
     asked = [["figure", "median (range)", "target", ""], *map(_cells, figures)]
-    print("\n" + "\n\n".join(map(text, (kinds, rows, claims))), flush=True)
-    return "\n\n".join([f"{machine}.", *map(markdown, (kinds, rows, claims, asked))])
+    print("\n" + "\n\n".join(map(text, (kinds, rows, claims, sums))), flush=True)
+    heads = (
+        "Each kind of store",
+        "PostgreSQL in parts",
+        "Claims",
+        "What was asked of it",
+        "Computed: a million agents",
+    )
+    parts = zip(heads, map(markdown, (kinds, rows, claims, asked, sums)), strict=True)
+    return "\n\n".join([f"{machine}.", *(f"### {head}\n\n{part}" for head, part in parts)])
+
+
+def computed(measured: Sequence[Measured], waiting: dict[int, dict[str, float]]) -> list[list[str]]:
+    """The sums for a million agents, from what was measured of 100 workflows of 200 steps and of claims."""
+    found = [one for one in measured if (one.case, one.steps) == (cases.WORKFLOWS.name, cases.WRITERS * LONG)]
+    size, log, commits, rate = (
+        statistics.median(values)
+        for values in zip(
+            *((one.bytes / one.steps, one.log_bytes / one.steps, one.commits / one.steps, one.rate) for one in found),
+            strict=True,
+        )
+    )
+    many = waiting[max(waiting)]
+    run = many["bytes a run"]
+    daily = AGENTS * A_DAY
+    mean = daily / DAY
+    peak = mean * PEAK
+    tables = daily * size
+    return [
+        ["a million agents", "sum", "makes"],
+        ["steps a day", f"{AGENTS:,} x {A_DAY}", f"{daily:,}"],
+        ["steps a second", f"{daily:,} / {DAY:,}", f"{mean:,.0f}; at a peak {PEAK} times that, {peak:,.0f}"],
+        ["such machines at the peak", f"{peak:,.0f} / {rate:,.0f}", f"{peak / rate:.1f}, server and workers together"],
+        ["commits a second at the peak", f"{peak:,.0f} x {commits:.3f}", f"{peak * commits:,.0f}"],
+        ["tables a day", f"{daily:,} x {size:,.0f} B", f"{tables / 1e9:,.0f} GB"],
+        ["a disk of 1 TB is full", f"1,000 GB / {tables / 1e9:,.0f} GB", f"after {1e12 / tables:.0f} days"],
+        ["write-ahead log a day", f"{daily:,} x {log:,.0f} B", f"{daily * log / 1e9:,.0f} GB"],
+        ["the log at the peak", f"{peak:,.0f} x {log:,.0f} B", f"{peak * log / 1e6:,.1f} MB/s"],
+        ["transactions a day", f"{daily:,} x {commits:.3f}", f"{daily * commits / 1e6:,.0f} million"],
+        ["the table of runs", f"{AGENTS:,} x {run:,.0f} B", f"{AGENTS * run / 1e9:.1f} GB"],
+        ["claims a second, each agent woken once an hour", f"{AGENTS:,} / 3,600",
+         f"{AGENTS / 3600:,.0f}, of {many['claims/s']:,.0f} measured"],
+    ]  # fmt: skip
 
 
 def _cells(figure: Figure) -> list[str]:

@@ -320,14 +320,23 @@ def parked(url: str, number: int, waiting: int) -> Iterator[str]:
 
 def claims(url: str, each: int) -> float:
     """Claims a second by four processes at once, each of which claims runs one after the other."""
+    return _at_once(_client, url, each)
+
+
+def raw_claims(url: str, each: int) -> float:
+    """The floor of that: rows that are updated, each in a commit of its own."""
+    return _at_once(_raw_client, url, each)
+
+
+def _at_once(client: Callable[..., None], url: str, each: int) -> float:
     context = multiprocessing.get_context("spawn")
     ready, answers = context.Barrier(CLIENTS), context.Queue()
-    clients = [context.Process(target=_client, args=(url, n, each, ready, answers)) for n in range(CLIENTS)]
-    for client in clients:
-        client.start()
+    clients = [context.Process(target=client, args=(url, n, each, ready, answers)) for n in range(CLIENTS)]
+    for process in clients:
+        process.start()
     spans = [answers.get(timeout=120) for _ in clients]
-    for client in clients:
-        client.join()
+    for process in clients:
+        process.join()
     starts, ends = zip(*spans, strict=True)
     return CLIENTS * each / float(max(ends) - min(starts))
 
@@ -341,11 +350,31 @@ def _client(url: str, number: int, each: int, ready: Any, answers: Any) -> None:
         answers.put((start, perf_counter()))
 
 
+def _raw_client(url: str, number: int, each: int, ready: Any, answers: Any) -> None:
+    update = "update everstep_run set request = null where id = %s"
+    with psycopg.connect(url, autocommit=True) as connection:
+        ready.wait()
+        start = perf_counter()
+        for run in range(number * each + 1, (number + 1) * each + 1):
+            connection.execute(update, (f"waiting-{run}",))
+        answers.put((start, perf_counter()))
+
+
 def finding(url: str) -> float:
     """Milliseconds to find a hundred runs that wait for an owner."""
     asked = RunQuery(status=_ACTIVE, limit=100)
     with closing(PostgresStore(url, read_only=True)) as store:
         return ours.median_of(lambda: store.runs(asked)) * 1e3
+
+
+def row_bytes(url: str) -> float:
+    """Bytes that a run takes in the table of runs and its indexes."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute(
+            "select pg_total_relation_size('everstep_run')::float8 / count(*) from everstep_run"
+        ).fetchone()
+    assert found is not None
+    return float(found[0])
 
 
 def looked_after(url: str) -> float:
