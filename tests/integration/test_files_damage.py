@@ -163,7 +163,7 @@ def test_a_run_whose_page_is_torn_is_read_from_its_steps(path: Path, run_id: str
         run, steps, state = trail.run(run_id), trail.steps(run_id), trail.state(run_id)
     page(path, run_id).write_bytes(page(path, run_id).read_bytes()[:100])
     with everstep.open(path, read_only=True) as trail:
-        with pytest.warns(RebuiltWarning, match=f"{run_id!r} was read from its steps up to {run.head}; who owned it"):
+        with pytest.warns(RebuiltWarning, match=f"{run_id!r} was read from its steps up to {run.head}[.;]"):
             again = trail.run(run_id)
         with pytest.warns(RebuiltWarning):
             assert (trail.steps(run_id), trail.state(run_id)) == (steps, state)
@@ -173,6 +173,19 @@ def test_a_run_whose_page_is_torn_is_read_from_its_steps(path: Path, run_id: str
             run.oldest,
             run.ended_at,
         )
+
+
+def test_the_torn_page_of_a_run_that_has_ended_is_written_anew_by_reclaiming(path: Path) -> None:
+    written = page(path, "done").read_text()
+    page(path, "done").write_text(written[:100])
+    with everstep.open(path) as trail:
+        with pytest.warns(RebuiltWarning, match="Reclaim to write the file anew"):
+            assert not any(trail.reclaim())
+        assert trail.verify().ok
+    again, before = json.loads(page(path, "done").read_text()), json.loads(written)
+    assert [again[name] for name in ("run", "status", "head", "hash", "tags", "ended", "errors")] == [
+        before[name] for name in ("run", "status", "head", "hash", "tags", "ended", "errors")
+    ]
 
 
 def test_a_run_is_read_up_to_its_newest_intact_step(path: Path) -> None:

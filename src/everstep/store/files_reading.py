@@ -116,7 +116,8 @@ class Reading:
         beyond = sum(seq > row.seq for seq in layout.numbers(folder / "steps"))
         told = f"Run {row.id!r} was read from its steps up to {row.seq}"
         told += f", and {beyond} files beyond that do not follow" if beyond else ""
-        told += "; who owned it is lost. Resume it to write the file anew"
+        told += ". Reclaim" if row.ended is not None else "; who owned it is lost. Resume it"
+        told += " to write the file anew"
         self.rebuilt.append(_lost(self.place.name(folder / RUN), damage, told))
         return begun._replace(row=row, rebuilt=True)
 

@@ -20,7 +20,7 @@ from everstep.store import files_pages as pages
 from everstep.store.base import Counts, Keyframe
 from everstep.store.files_layout import Place, is_dropped
 from everstep.store.files_reading import Reading, Stored, failed
-from everstep.store.files_writing import Batch
+from everstep.store.files_writing import Batch, save
 from everstep.store.reading import require
 
 Runs = dict[int, Stored]
@@ -125,6 +125,9 @@ def sweep(reading: Reading) -> Counts:
     place = reading.place
     shutil.rmtree(place.making, ignore_errors=True)
     runs, gone, rows, frames = reading.by_key(), 0, 0, 0
+    for run in runs.values():
+        if run.rebuilt and run.row.ended is not None:  # nothing is beyond its end, and nobody will resume it
+            save(run)
     while True:
         for run in runs.values():
             if run.rebuilt and not is_dropped(run.folder):
