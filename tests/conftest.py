@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.places import IN_MEMORY
 from tests.postgres import place, shared_server
 
 
@@ -32,9 +34,12 @@ def postgres(postgres_server: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def trail_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def trail_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of a trail that is not there yet, in the kind of place that the test is told: see `tests/places.py`."""
     if request.param == "postgres":
-        url: str = request.getfixturevalue("postgres")
-        return url
-    return (tmp_path / "trail").as_uri() if request.param == "files" else str(tmp_path / "trail.db")
+        yield request.getfixturevalue("postgres")
+    elif request.param == "files":
+        with TemporaryDirectory(dir=IN_MEMORY) as folder:
+            yield (Path(folder) / "trail").as_uri()
+    else:
+        yield str(tmp_path / "trail.db")

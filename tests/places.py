@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
+# Where there is such a folder: kills leave it as it is, and many small files are far quicker there.
+IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 PLACES = ("sqlite", "postgres", "files")
 
 
@@ -21,6 +24,12 @@ def with_seeds(**seeds: Iterable[int]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("trail_url", "seed"), pairs, indirect=["trail_url"])
 
 
-def fewer(trail_url: str, kills: int) -> int:
-    """How many kills of so many do where each takes longer than in SQLite; `make torture` has all of them."""
-    return kills // 4 if "://" in trail_url else kills
+def fewer(trail_url: str, count: int) -> int:
+    """How many of so many do where each takes longer than in SQLite; `make torture` has all of them."""
+    return count // 4 if "://" in trail_url else count
+
+
+def in_each_place_with(name: str, first: object, *others: object) -> pytest.MarkDecorator:
+    """Once for each place, with the first of the values; in SQLite with the others too."""
+    pairs = [("sqlite", other) for other in others] + [(place, first) for place in PLACES]
+    return pytest.mark.parametrize(("trail_url", name), pairs, indirect=["trail_url"])

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -116,14 +117,8 @@ def shared_server() -> Iterator[str]:
         yield named
         return
     session = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-    folder = Path(tempfile.gettempdir()) / f"everstep-pg-{session}"
-    with _locked(Path(f"{folder}.lock")) as lock:
-        server = Server(folder)
-        if not (folder / "ready").exists():
-            folder.mkdir()
-            server.make()
-            (folder / "ready").touch()
-        fcntl.flock(lock, fcntl.LOCK_SH)  # for as long as it is used
+    server = Server(Path(tempfile.gettempdir()) / f"everstep-pg-{session}")
+    with _joined(server) as lock:
         try:
             yield server.url
         finally:
@@ -137,14 +132,27 @@ def shared_server() -> Iterator[str]:
                 Path(lock.name).unlink()
 
 
-def _locked(path: Path) -> TextIO:
-    """The file, held alone; not one that its last holder has removed meanwhile."""
+def _joined(server: Server) -> TextIO:
+    """A file that is locked, with others, for as long as the server is used. Makes the server if nobody has."""
+    path, ready = Path(f"{server.folder}.lock"), server.folder / "ready"
     while True:
         lock = path.open("w", encoding="utf-8")
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno())):
-            return lock
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if _is_there(path, lock):  # not one that its last holder has removed meanwhile
+            if ready.exists():
+                return lock
+            with contextlib.suppress(BlockingIOError):  # then somebody else makes it
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_there(path, lock) and not ready.exists():
+                    server.folder.mkdir()
+                    server.make()
+                    ready.touch()
         lock.close()
+        time.sleep(0.01)
+
+
+def _is_there(path: Path, lock: TextIO) -> bool:
+    return path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno()))
 
 
 def empty(connection: psycopg.Connection[Any]) -> None:

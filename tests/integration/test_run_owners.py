@@ -19,28 +19,29 @@ from everstep.run import heart
 from tests.integration.failing import WORLD, act
 from tests.integration.test_run_kills import recorded
 from tests.integration.workloads import go, lines, started, stop, until
+from tests.places import in_each_place, in_each_place_with
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> tuple[Path, Path]:
+def place(trail_url: str, tmp_path: Path) -> tuple[str, Path]:
     """Where the trail is, and where the leaves note that they begin."""
     WORLD.heal()
     WORLD.clear()
-    return tmp_path / "trail.db", tmp_path / "side"
+    return trail_url, tmp_path / "side"
 
 
-def taken_over(kind: str, trail: Path, side: Path, patience: float) -> Any:
+def taken_over(kind: str, trail: str, side: Path, patience: float) -> Any:
     """The run's result, gone on with here as soon as nobody owns it."""
     end = time.monotonic() + patience
     while True:
         try:
-            return go(kind, str(trail), "r", str(side), 0.0)
+            return go(kind, trail, "r", str(side), 0.0)
         except OwnedError:
             assert time.monotonic() < end
             time.sleep(0.02)
 
 
-def check(trail: Path, side: Path, before: int, known: set[str]) -> None:
+def check(trail: str, side: Path, before: int, known: set[str]) -> None:
     """The run has completed, nothing that was on disk began again, and its history holds."""
     again = {line.removeprefix("begin ") for line in lines(side)[before:] if line.startswith("begin ")}
     assert known & again == set()
@@ -50,28 +51,28 @@ def check(trail: Path, side: Path, before: int, known: set[str]) -> None:
     assert max(recorded(trail, "r").values()) == 1
 
 
-@pytest.mark.parametrize("kind", ["sync", "parallel"])
+@in_each_place_with("kind", "sync", "parallel")
 def test_another_process_is_told_who_owns_the_run_and_takes_it_over_when_that_is_killed(
-    place: tuple[Path, Path], kind: str
+    place: tuple[str, Path], kind: str
 ) -> None:
     """Promise 4."""
     trail, side = place
     process = started(kind, trail, "r", side, 0.1)
     until(side, 3)
     with pytest.raises(OwnedError, match=f":{process.pid}:") as told:
-        go(kind, str(trail), "r", str(side), 0.0)
+        go(kind, trail, "r", str(side), 0.0)
     assert told.value.owner.split(":")[1] == str(process.pid)
     assert process.poll() is None
     process.kill()
     process.communicate()
     before, known = len(lines(side)), set(recorded(trail, "r"))
-    value = go(kind, str(trail), "r", str(side), 0.0)  # at once: the lease need not end
+    value = go(kind, trail, "r", str(side), 0.0)  # at once: the lease need not end
     check(trail, side, before, known)
     assert value == go(kind, ":memory:", "r", str(side), 0.0)
 
 
-@pytest.mark.parametrize("kind", ["sync", "awaited"])
-def test_a_process_that_wakes_up_after_its_run_was_taken_over_cannot_write(place: tuple[Path, Path], kind: str) -> None:
+@in_each_place_with("kind", "awaited", "sync")
+def test_a_process_that_wakes_up_after_its_run_was_taken_over_cannot_write(place: tuple[str, Path], kind: str) -> None:
     """Promise 4: stopped past its lease, continued when another has finished; it is told, and has written nothing."""
     trail, side = place
     zombie = started(kind, trail, "r", side, 0.05, lease=1.0)
@@ -92,7 +93,8 @@ def test_a_process_that_wakes_up_after_its_run_was_taken_over_cannot_write(place
         assert opened.run("r").status is Status.COMPLETED
 
 
-def test_a_process_that_wakes_up_while_another_works_does_not_disturb_it(place: tuple[Path, Path]) -> None:
+@in_each_place()
+def test_a_process_that_wakes_up_while_another_works_does_not_disturb_it(place: tuple[str, Path]) -> None:
     """Promise 4: both are at work at the same time, and one of them in vain."""
     trail, side = place
     zombie = started("sync", trail, "r", side, 0.05, lease=1.0)
@@ -114,8 +116,8 @@ def test_a_process_that_wakes_up_while_another_works_does_not_disturb_it(place: 
     assert max(recorded(trail, "r").values()) == 1
 
 
-@pytest.mark.parametrize("kind", ["sync", "awaited", "nested, awaited"])
-def test_a_run_of_another_process_can_be_cancelled(place: tuple[Path, Path], kind: str) -> None:
+@in_each_place_with("kind", "sync", "awaited", "nested, awaited")
+def test_a_run_of_another_process_can_be_cancelled(place: tuple[str, Path], kind: str) -> None:
     """It hears of it, finishes what it is at, and what it had done is not done again."""
     trail, side = place
     process = started(kind, trail, "r", side, 0.5)
@@ -129,11 +131,12 @@ def test_a_run_of_another_process_can_be_cancelled(place: tuple[Path, Path], kin
     before, known = len(lines(side)), set(recorded(trail, "r"))
     begun = {line.removeprefix("begin ") for line in lines(side) if line.startswith("begin ")}
     assert begun == known  # what was at work was finished and kept
-    go(kind, str(trail), "r", str(side), 0.0)
+    go(kind, trail, "r", str(side), 0.0)
     check(trail, side, before, known)
 
 
-def test_a_run_whose_process_is_dead_is_cancelled_at_once(place: tuple[Path, Path]) -> None:
+@in_each_place()
+def test_a_run_whose_process_is_dead_is_cancelled_at_once(place: tuple[str, Path]) -> None:
     trail, side = place
     process = started("nested, awaited", trail, "r", side, 0.1)
     until(side, 3)

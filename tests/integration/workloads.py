@@ -21,6 +21,9 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+import psycopg
 
 import everstep
 from everstep import AsyncRunner, Graph, Retry, Runner, current, gate, node, step, workflow
@@ -265,7 +268,7 @@ class Nursery:
         return self._ask("wait", process)
 
 
-def started(kind: str, trail: Path, run_id: str, side: Path, pace: float, lease: float = 120.0) -> Any:
+def started(kind: str, trail: Path | str, run_id: str, side: Path, pace: float, lease: float = 120.0) -> Any:
     """A run in an interpreter of its own."""
     arguments = map(str, (kind, trail, run_id, side, pace, lease))
     return subprocess.Popen(
@@ -274,22 +277,31 @@ def started(kind: str, trail: Path, run_id: str, side: Path, pace: float, lease:
     )  # fmt: skip
 
 
-def stop(process: Any, trail: Path) -> None:
+def stop(process: Any, trail: str) -> None:
     """SIGSTOP between two writes: who is stopped within one keeps the trail's lock, and everybody else out."""
-    lock = os.open(f"{trail}-lock", os.O_RDWR)
+    while True:
+        os.kill(process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        if not _writes(trail):
+            return
+        os.kill(process.pid, signal.SIGCONT)
+        time.sleep(0.001)
+
+
+def _writes(trail: str) -> bool:
+    """Whether somebody is in the midst of a write to a trail that one process alone uses."""
+    if trail.startswith("postgresql:"):
+        with psycopg.connect(trail) as connection:
+            held = "select 1 from pg_locks where relation = 'everstep_run'::regclass and pid <> pg_backend_pid()"
+            return bool(connection.execute(held).fetchall())
+    lock = os.open(unquote(urlsplit(trail).path) if trail.startswith("file:") else f"{trail}-lock", os.O_RDONLY)
     try:
-        while True:
-            os.kill(process.pid, signal.SIGSTOP)
-            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.kill(process.pid, signal.SIGCONT)
-                time.sleep(0.001)
-            else:
-                return
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
     finally:
         os.close(lock)
+    return False
 
 
 def lines(side: Path) -> list[str]:

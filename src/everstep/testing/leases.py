@@ -20,7 +20,7 @@ from everstep.testing.others import PATIENCE, Process, Somebody, Thread, moved_c
 from everstep.testing.place import Place
 from everstep.testing.rows import LONG, Writer, begin, history, new_run
 
-LEASE = 0.3  # seconds: a lease that a test outlives
+LEASE = 0.2  # seconds: a lease that a test outlives
 HOUR = 3600.0
 RIVALS = 4
 

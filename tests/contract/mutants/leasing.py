@@ -41,7 +41,7 @@ class LetsTwoInAtOnce(MemoryStore):
 class EndsLeasesEarly(MemoryStore):
     def claim(self, run_id: str, owner: str, lease: float = LEASE_SECONDS) -> Claim:
         with contextlib.suppress(KeyError):
-            self._runs[run_id].lease -= 0.2
+            self._runs[run_id].lease -= 0.1
         return super().claim(run_id, owner, lease)
 
 
