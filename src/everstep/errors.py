@@ -141,7 +141,7 @@ class NetworkFileSystemError(OpenError):
     def __init__(self, path: str, kind: str) -> None:
         self.path, self.kind = path, kind
         super().__init__(
-            f"{path!r} is on a network file system ({kind}), where SQLite's locks do not hold and trails get damaged. "
+            f"{path!r} is on a network file system ({kind}), where file locks do not hold and trails get damaged. "
             "Put the trail on a local disk, or open it with read_only=True while nobody writes."
         )
 

@@ -203,8 +203,6 @@ def translate(error: OSError, where: str) -> StoreError:
 def identify(place: Place) -> bool:
     """Whether there is a trail in the folder; False where one can be made. Raises NotATrailError, NewerSchemaError."""
     where = str(place.root)
-    if place.root.exists() and not place.root.is_dir():
-        raise NotATrailError(where, "a file")
     said: dict[str, object] = {}
     with suppress(DamagedError):
         said = read(place.marker)  # whatever its seal: a later version may have another
@@ -220,7 +218,7 @@ def _is_left(place: Place, where: str) -> bool:
     """Whether what lies there is a trail that lost its first file."""
     if any((folder / name).exists() for folder in place.live() for name in (RUN, BEGIN)):
         return True
-    there = {path.name for path in place.root.iterdir()} if place.root.exists() else set()
+    there = {path.name for path in place.root.iterdir()}
     if there - _NOTHING:
         raise NotATrailError(where, "a folder with other files in it")
     return False
@@ -229,7 +227,7 @@ def _is_left(place: Place, where: str) -> bool:
 def check_access(place: Place, *, read_only: bool) -> None:
     """See that the folder can be used as it is meant to be. Raises an OpenError."""
     where = str(place.root)
-    if not place.root.exists():
+    if not os.path.lexists(place.root):
         if read_only:
             raise UnreadableError(where, "it does not exist", "Check the path; opening for reading makes no new trail.")
         _make(place.root, where)
@@ -247,9 +245,11 @@ def check_access(place: Place, *, read_only: bool) -> None:
 
 
 def _make(folder: Path, where: str) -> None:
+    missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        sync(folder.parent)
+        for path in missing:
+            sync(path.parent)
     except OSError as error:
         reason = f"it does not exist and cannot be made ({error.strerror})"
         raise UnreadableError(where, reason, f"Make it: mkdir -p {where!r}.") from error

@@ -24,5 +24,5 @@ def folder_of(url: str) -> Path | None:
     if url.startswith(FILES + os.sep):
         return Path(unquote(url.removeprefix(FILES)))
     path = Path(url).expanduser()
-    is_folder = "://" not in url and (url.endswith(os.sep) or path.is_dir())
+    is_folder = "://" not in url and (url.endswith(os.sep) or os.path.isdir(path))  # noqa: PTH112 - raises nothing
     return path if is_folder else None
