@@ -15,7 +15,7 @@ from everstep.store.base import RunRow, Store
 from tests.integration.support import everything
 from tests.postgres import place
 
-PAIRS = [("sqlite", "postgres"), ("postgres", "sqlite"), ("sqlite", "sqlite")]
+PAIRS = [("sqlite", "postgres"), ("postgres", "sqlite"), ("sqlite", "files"), ("files", "sqlite")]
 
 
 class Places:
@@ -29,7 +29,8 @@ class Places:
         self._made += 1
         if kind == "postgres":
             return self._stack.enter_context(place(self._server))
-        return str(self._folder / f"trail-{self._made}.db")
+        path = self._folder / f"trail-{self._made}"
+        return f"file://{path}" if kind == "files" else f"{path}.db"
 
     def open(self, kind: str, **given: Any) -> Trail:
         """One, opened until the test ends."""

@@ -42,6 +42,11 @@ def pair(request: pytest.FixtureRequest, places: Places) -> tuple[Trail, Trail]:
 
 
 @pytest.fixture
+def apart(places: Places) -> tuple[Trail, Trail]:
+    return places.open("sqlite"), places.open("postgres")
+
+
+@pytest.fixture
 def two(places: Places) -> tuple[Trail, Trail]:
     return places.open("sqlite"), places.open("sqlite")
 
@@ -118,8 +123,8 @@ def test_a_copy_that_was_interrupted_at_its_very_end_is_given_up_by_the_next(
     to.record("run")
 
 
-def test_a_run_that_has_grown_gets_what_is_new(pair: tuple[Trail, Trail]) -> None:
-    source, to = pair
+def test_a_run_that_has_grown_gets_what_is_new(apart: tuple[Trail, Trail]) -> None:
+    source, to = apart
     notes(source, "run", "a", "b")
     notes(source, "other", "c")
     source.copy(to)
@@ -143,8 +148,8 @@ def test_a_run_that_is_reopened_is_reopened_there(two: tuple[Trail, Trail]) -> N
     same(source, to)
 
 
-def test_a_run_at_work_is_copied_up_to_its_head_and_is_nobodys_there(pair: tuple[Trail, Trail]) -> None:
-    source, to = pair
+def test_a_run_at_work_is_copied_up_to_its_head_and_is_nobodys_there(apart: tuple[Trail, Trail]) -> None:
+    source, to = apart
     run = source.record("run")
     run.step("a", output=1)
     source.copy(to)
@@ -154,9 +159,9 @@ def test_a_run_at_work_is_copied_up_to_its_head_and_is_nobodys_there(pair: tuple
     assert (list(names(source, "run")), list(names(to, "run"))) == (["start", "a", "c"], ["start", "a", "b"])
 
 
-def test_a_run_that_has_gone_on_there_is_left_alone(pair: tuple[Trail, Trail]) -> None:
+def test_a_run_that_has_gone_on_there_is_left_alone(apart: tuple[Trail, Trail]) -> None:
     """Promise 5."""
-    source, to = pair
+    source, to = apart
     notes(source, "run", "a")
     source.copy(to)
     notes(to, "run", "b")
@@ -171,10 +176,10 @@ def test_a_run_that_has_gone_on_there_is_left_alone(pair: tuple[Trail, Trail]) -
 
 @pytest.mark.parametrize("further", [0, 1, 2])
 def test_another_history_is_refused_with_both_heads_and_the_others_are_copied(
-    pair: tuple[Trail, Trail], further: int
+    apart: tuple[Trail, Trail], further: int
 ) -> None:
     """Promise 5: shorter, as long, and longer than the one that is there."""
-    source, to = pair
+    source, to = apart
     notes(to, "run", "x", "y")
     notes(source, "run", *"abc"[: further + 1])
     notes(source, "other", "d")
@@ -205,9 +210,9 @@ def test_who_works_on_a_run_there_is_not_disturbed(two: tuple[Trail, Trail]) -> 
     assert list(names(to, "run")) == ["start", "a", "c"]
 
 
-def test_two_copies_at_once_are_one(pair: tuple[Trail, Trail], places: Places) -> None:
+def test_two_copies_at_once_are_one(apart: tuple[Trail, Trail], places: Places) -> None:
     """Promise 4: each finds what the other wrote."""
-    source, to = pair
+    source, to = apart
     for run in "abc":
         notes(source, run, *map(str, range(70)))
     second = Copying(source.store, to.store)
@@ -219,9 +224,9 @@ def test_two_copies_at_once_are_one(pair: tuple[Trail, Trail], places: Places) -
 # Lineage.
 
 
-def test_forks_share_their_rows_there_too(pair: tuple[Trail, Trail]) -> None:
+def test_forks_share_their_rows_there_too(apart: tuple[Trail, Trail]) -> None:
     """Promise 5."""
-    source, to = pair
+    source, to = apart
     notes(source, "run", *map(str, range(50)))
     notes(source, "later", "x")
     source.fork("run", 30, id="fork").release()
@@ -266,8 +271,8 @@ def test_what_was_pruned_since_cannot_follow_what_is_there(two: tuple[Trail, Tra
     notes(source, "run", "a")
     notes(source, "edge", "a")
     source.copy(to)
-    for run_id in ("run", "edge"):
-        notes(source, run_id, "b", "c", "d")
+    for grown in ("run", "edge"):
+        notes(source, grown, "b", "c", "d")
     source.prune("run", keep=1)
     source.prune("edge", keep=3)
     copied = source.copy(to)
@@ -280,8 +285,8 @@ def test_what_was_pruned_since_cannot_follow_what_is_there(two: tuple[Trail, Tra
 # Some runs.
 
 
-def test_a_run_takes_along_what_is_inside_it_and_what_it_came_from(pair: tuple[Trail, Trail]) -> None:
-    source, to = pair
+def test_a_run_takes_along_what_is_inside_it_and_what_it_came_from(apart: tuple[Trail, Trail]) -> None:
+    source, to = apart
     KINDS["fork"][0](source)
     notes(source, "else", "a")
     copied = source.copy(to, "fork")

@@ -36,6 +36,7 @@ _COMMANDS = {  # the module of each, and what it does in a line
     "fork": ("repeating", "a run that goes on otherwise"),
     "export": ("moving", "a run as a file, and as a test"),
     "import": ("moving", "read exported runs"),
+    "copy": ("copying", "take runs to another trail"),
     "completion": ("completing", "complete commands in your shell"),
 }
 _DEV = "This is a bug in everstep. To see where it happened: python -X dev -m everstep.cli ..."

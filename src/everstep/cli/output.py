@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -89,9 +89,13 @@ class Output:
         """Say something that is no data."""
         talk(text)
 
-    def busy(self, text: str) -> AbstractContextManager[object]:
+    def busy(self, text: str) -> AbstractContextManager[Any]:
         """While a block takes its time, tell a person so."""
         return nullcontext() if self._terminal is None else self._terminal.busy(text)
+
+    def progress(self, text: str) -> AbstractContextManager[Callable[[int, int], object] | None]:
+        """For a person a bar, while a block runs. It is told how much is done, and of how much."""
+        return nullcontext() if self._terminal is None else self._terminal.progress(text)
 
 
 def talk(text: str) -> None:

@@ -81,7 +81,12 @@ class Session:
 def options(command: F) -> F:
     """Give a command --trail and --json."""
     where = click.option("--trail", metavar="URL", expose_value=False, callback=_keep, help=_TRAIL_HELP)
-    return where(click.option("--json", is_flag=True, expose_value=False, callback=_keep, help=_JSON_HELP)(command))
+    return where(json_option(command))
+
+
+def json_option(command: F) -> F:
+    """Give a command --json alone."""
+    return click.option("--json", is_flag=True, expose_value=False, callback=_keep, help=_JSON_HELP)(command)
 
 
 _TRAIL_HELP = f"The trail: a path or a URL. Else ${VARIABLE}, else {DEFAULT}."

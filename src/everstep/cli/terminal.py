@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -11,10 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from everstep.cli.output import GAP, Cell, Column
+from everstep.trail.late import Late
 
 _LEAST = 12  # what no column is cut below
 _LAST = 24  # what the last one is not cut below while another is wider
 _CHUNK = 500  # lines that are printed at once
+_PROGRESS = Late("rich.progress")  # loaded with the first bar: few commands have one
 
 
 class Terminal:
@@ -50,7 +52,21 @@ class Terminal:
 
     def busy(self, text: str) -> AbstractContextManager[object]:
         """A sign of life on stderr while a block runs."""
-        return Console(stderr=True, highlight=False, markup=False, emoji=False).status(Text(text))
+        return self._beside().status(Text(text))
+
+    @contextmanager
+    def progress(self, text: str) -> Iterator[Callable[[int, int], object]]:
+        """A bar on stderr while a block runs, which it is moved by."""
+        parts = _PROGRESS.BarColumn(), _PROGRESS.MofNCompleteColumn(), _PROGRESS.TimeRemainingColumn()
+        what = _PROGRESS.TextColumn("{task.description}", markup=False)
+        beside = self._beside()
+        with _PROGRESS.Progress(what, *parts, console=beside, transient=True, disable=beside.is_dumb_terminal) as bar:
+            task = bar.add_task(text, total=None)
+            yield lambda done, total: bar.update(task, completed=min(done, total), total=total)
+
+    @staticmethod
+    def _beside() -> Console:
+        return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
     def _print(self, text: Text) -> None:
         self._console.print(text, no_wrap=True, overflow="ellipsis", crop=True)

@@ -79,6 +79,7 @@ class Copying:
         self._source, self._names, self._tell = source, names, tell
         self._way = Transfer(source, to, self._written)
         self.done = Copied()
+        self.stopped = False  # set, it ends when the run at work is there
         self._rows = self._total = 0
         self._seen: dict[str, tuple[bytes, int]] = {}  # where runs stood that may still move
         self._grown: set[str] = set()  # those of them that are counted as copied
@@ -88,6 +89,8 @@ class Copying:
     def once(self) -> Copied:
         """Copy all that there is."""
         for run in self._family() if self._names else self._oldest_first():
+            if self.stopped:
+                break
             self._take(run)
         return self.done
 
@@ -95,6 +98,8 @@ class Copying:
         """Copy what is new since: rows of runs that had not completed, and other runs. What was refused stays so."""
         refused = {refusal.run_id for refusal in self.done.refused}
         for run in self._family() if self._names else self._moved():
+            if self.stopped:
+                break
             if run.id not in refused and self._seen.get(run.id) != (run.hash, run.status):
                 self._take(run)
         return self.done

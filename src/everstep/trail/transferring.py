@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple
@@ -94,6 +95,8 @@ class Transfer:
                 raise PrunedError(run.id, there.seq + 1, run.base, way_out=way_out)
         elif hash_at(self._to, there, run.seq) in {None, run.hash}:
             return Outcome.AHEAD
+        if hash_at(self._source, run, run.seq) != run.hash:
+            raise _astray(run)
         raise HistoryDiffersError(run.id, (run.seq, run.hash), self._to.where, (there.seq, there.hash))
 
     def _going_on(self, there: RunRow) -> tuple[Claim | NewRun, int, bytes]:
@@ -117,7 +120,7 @@ class Transfer:
         base = self._source.keyframe(run.id, run.base - 1)
         if base is None or base.seq != run.base - 1:
             raise DamagedError("the keyframe that the pruned run begins with is missing", run_id=run.id, seq=run.base)
-        return replace(new, base=self._whole(base, ())), run.base, base.hash
+        return replace(new, base=self._whole(run, base, ())), run.base, base.hash
 
     def _shared(self, run: RunRow, parent_id: str, seq: int) -> bytes | None:
         """The hash of the last row that the run shares with its parent, if that is there with the same history."""
@@ -135,13 +138,16 @@ class Transfer:
             last = min(start + _ROWS - 1, run.seq)
             rows = self._reader.follow(run, before, self._source.entries(run.id, start, last))
             before = rows[-1].hash
+            if last == run.seq and before != run.hash:
+                raise _astray(run)
             kept = {found.seq: found for found in self._keyframes(run, start, last)}
             ended = _ended_at(run, rows) if last == run.seq else -1
             entries, blobs, size = list[Entry](), dict[bytes, bytes](), 0
             for entry in rows:
                 entries.append(entry)
                 for name in blob_ids(entry):
-                    blobs[name] = self._piece(name, run.id, entry.seq)
+                    with _named(run, entry.seq):
+                        blobs[name] = self._piece(name)
                     size += len(blobs[name])
                 if entry.seq in kept or entry.seq in {last, ended} or size > _BYTES:
                     yield _Part(entries, blobs, kept.get(entry.seq), run.status if entry.seq == ended else None)
@@ -161,21 +167,22 @@ class Transfer:
         damage: str | DamagedError = "It does not belong to its step."
         try:
             if kept.hash == part.entries[-1].hash:
-                return self._whole(kept, known)
+                return self._whole(run, kept, known)
         except DamagedError as found:
             damage = found
         warnings.warn(f"the keyframe at {run.id}@{kept.seq} was not copied. {damage}", DamageWarning, stacklevel=2)
         return None
 
-    def _whole(self, kept: Keyframe, known: Container[bytes]) -> Keyframe:
+    def _whole(self, run: RunRow, kept: Keyframe, known: Container[bytes]) -> Keyframe:
         """A keyframe with the pieces that it needs, but for those that are known to be there."""
-        needed = refs(frame.unpack(kept.data), self._reader.fetch, known)
-        return kept._replace(blobs={name: self._piece(name) for name in needed if name not in known})
+        with _named(run, kept.seq):
+            needed = refs(frame.unpack(kept.data), self._reader.fetch, known)
+            return kept._replace(blobs={name: self._piece(name) for name in needed if name not in known})
 
-    def _piece(self, name: bytes, run_id: str | None = None, seq: int | None = None) -> bytes:
+    def _piece(self, name: bytes) -> bytes:
         framed = self._source.blob(name)
         if blob_id(framed) != name:
-            raise DamagedError(f"the piece stored as {name.hex()} is not what was written", run_id=run_id, seq=seq)
+            raise DamagedError(f"the piece stored as {name.hex()} is not what was written")
         return framed
 
     # Writing.
@@ -233,6 +240,19 @@ def hash_at(store: Store, run: RunRow, seq: int) -> bytes | None:
         kept = store.keyframe(run.id, seq)
         return kept.hash if kept is not None and kept.seq == seq else None
     return store.entries(run.id, seq, seq)[0].hash
+
+
+@contextmanager
+def _named(run: RunRow, seq: int) -> Iterator[None]:
+    """Tell of damage in a piece with the place that needs it."""
+    try:
+        yield
+    except DamagedError as found:
+        raise DamagedError(found.what, run_id=run.id, seq=seq) from None
+
+
+def _astray(run: RunRow) -> DamagedError:
+    return DamagedError("the run does not point at its newest step", run_id=run.id, seq=run.seq)
 
 
 def _ended_at(run: RunRow, rows: Sequence[Entry]) -> int:
