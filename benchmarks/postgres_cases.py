@@ -264,8 +264,8 @@ def _drafts(store: PostgresStore, number: int, steps: int) -> Iterator[Append]:
 
 RAW = Case("raw commits, one client", raw_commits, 1)
 RAW_AT_ONCE = Case("raw commits, 100 clients", raw_commits_at_once, WRITERS)
-PEER = Case("AsyncPostgresSaver, pool of 8", _peer_fleet(1), WRITERS)
-PEERS = Case("8 AsyncPostgresSavers, pool of 8", _peer_fleet(POOL), WRITERS)
+PEER = Case("AsyncPostgresSaver", _peer_fleet(1), WRITERS)
+PEERS = Case("8 AsyncPostgresSavers", _peer_fleet(POOL), WRITERS)
 STORE = Case("everstep, the bare store", bare_store, WRITERS)
 RECORDED = Case("everstep, 100 recorders", ours.fleet_on, WRITERS)
 WORKFLOWS = Case("everstep, 100 workflows", runners.fleet_on, WRITERS)
