@@ -19,8 +19,8 @@ from everstep.store.files import FilesStore
 from everstep.store.files_layout import folder_name
 from everstep.store.files_pages import sealed
 from everstep.testing.rows import Writer, begin, history, keyframe
-from tests.contract.test_state_machine import FOLDER
 from tests.integration.support import everything, watched
+from tests.places import IN_MEMORY
 
 
 def varied(path: Path) -> None:
@@ -45,7 +45,7 @@ def varied(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def original() -> Iterator[Path]:
-    with TemporaryDirectory(dir=FOLDER) as folder:
+    with TemporaryDirectory(dir=IN_MEMORY) as folder:
         path = Path(folder) / "trail"
         path.mkdir()
         varied(path)
@@ -54,7 +54,7 @@ def original() -> Iterator[Path]:
 
 @pytest.fixture
 def path(original: Path) -> Iterator[Path]:
-    with TemporaryDirectory(dir=FOLDER) as folder:
+    with TemporaryDirectory(dir=IN_MEMORY) as folder:
         yield Path(shutil.copytree(original, f"{folder}/trail"))
 
 
@@ -294,7 +294,7 @@ def test_a_copied_folder_is_no_second_run(path: Path) -> None:
 
 def test_two_trails_that_were_put_together_let_go_of_nothing(path: Path) -> None:
     """Promise 12: a piece that is needed is never removed."""
-    with TemporaryDirectory(dir=FOLDER) as other:
+    with TemporaryDirectory(dir=IN_MEMORY) as other:
         with everstep.open(f"{other}/") as trail:
             trail.record("guest").step("large", output="e" * 70_000)
         shutil.copytree(page(Path(other), "guest").parent, page(path, "guest").parent)

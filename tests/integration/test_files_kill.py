@@ -14,28 +14,21 @@ import pytest
 
 import everstep
 from everstep.store.files import FilesStore
-from tests.contract.test_state_machine import FOLDER
 from tests.integration.test_kill import torture
 from tests.integration.writers import one
+from tests.places import IN_MEMORY
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder in memory where there is such a place: a process that is killed leaves there what it had written."""
-    with TemporaryDirectory(dir=FOLDER) as name:
+    with TemporaryDirectory(dir=IN_MEMORY) as name:
         yield Path(name)
 
 
 def test_kill_minus_nine_loses_nothing_acknowledged(folder: Path) -> None:
     """Promise 1: nothing acknowledged is lost, nothing is there twice, the chain holds, everybody can go on."""
     assert torture(f"file://{folder}/trail", folder, 1, 20) > 20
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("seed", range(200, 225))
-def test_a_thousand_kills_lose_nothing_acknowledged(folder: Path, seed: int) -> None:
-    """Promise 1: twenty-five trails of forty kills each."""
-    assert torture(f"file://{folder}/trail", folder, seed, 40) > 40
 
 
 # A power cut.

@@ -12,15 +12,15 @@ import everstep
 from everstep import errors
 from everstep.store.files import FilesStore
 from everstep.store.files_pages import sealed
-from tests.contract.test_state_machine import FOLDER
 from tests.integration.support import output, small_trail
 from tests.integration.test_bad_input import AS_NOBODY
+from tests.places import IN_MEMORY
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder in memory where there is such a place, that other users may enter and read."""
-    with TemporaryDirectory(dir=FOLDER) as name:
+    with TemporaryDirectory(dir=IN_MEMORY) as name:
         Path(name).chmod(0o755)
         yield Path(name)
 
