@@ -127,8 +127,7 @@ def judged(
     tables = [one.bytes / 1e6 for one in measured if one.case == cases.OURS_W1.name]
     slower = waiting[many]["claims/s"] / waiting[few]["claims/s"]
     return [
-        over(cases.RECORDED, cases.PEER, 20.0),
-        over(cases.WORKFLOWS, cases.PEER, 10.0),  # with the whole runner in the path, and the beginnings of its runs
+        *(over(case, cases.PEER, 20.0) for case in (cases.RECORDED, cases.WORKFLOWS)),
         *(over(case, cases.RAW, 3.0) for case in (cases.RECORDED, cases.WORKFLOWS)),
         Figure("tables of W1, 1,000 steps", tables, 2.0, unit=" MB"),
         Figure("state(at=500)", [found["state at 500"] for found in back], 5.0, unit=" ms"),
