@@ -18,7 +18,7 @@ MAKEFLAGS += --no-print-directory
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name what; do \
-		printf '  make %-14s %s\n' "$$name" "$$what"; done
+		printf '  make %-15s %s\n' "$$name" "$$what"; done
 
 demo: .venv/.ready ## the whole story in a minute, offline
 	@.venv/bin/everstep demo
@@ -66,7 +66,7 @@ clean: ## remove the environments, caches and build results
 	$(call make_environment,-e '.[dev]')
 
 .venv-bench/.ready: pyproject.toml benchmarks/requirements.txt
-	$(call make_environment,-e '.[capture,postgres]' -r benchmarks/requirements.txt)
+	$(call make_environment,-e '.[capture]' -r benchmarks/requirements.txt)
 
 define make_environment
 	@[ -n "$(PYTHON)" ] || { echo "No Python 3.11 or later found. Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; }
