@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -69,12 +67,6 @@ with everstep.open(sys.argv[1]) as trail:
 """
 BEGAN = ["asking 0", "asking 1", "asking 2", "asking 3", ""]
 WENT_ON = ["asking 3", "asking 4", "asking 5", "150"]
-
-
-@pytest.fixture
-def places(postgres_server: str, tmp_path: Path) -> Iterator[Places]:
-    with ExitStack() as stack:
-        yield Places(postgres_server, tmp_path, stack)
 
 
 @pytest.fixture

@@ -1,0 +1,107 @@
+"""Which runs are copied, and where each came from."""
+
+from __future__ import annotations
+
+import pytest
+
+from everstep import Trail
+from everstep.errors import PrunedError, RunNotFoundError
+from tests.integration.copying import PAIRS, Places, notes, same, same_run, told
+from tests.integration.moved import KINDS
+
+
+@pytest.fixture(params=PAIRS, ids="-".join)
+def pair(request: pytest.FixtureRequest, places: Places) -> tuple[Trail, Trail]:
+    kind, other = request.param
+    return places.open(kind), places.open(other)
+
+
+def test_forks_share_their_rows_there_too(apart: tuple[Trail, Trail]) -> None:
+    """Promise 5."""
+    source, to = apart
+    notes(source, "run", *map(str, range(50)))
+    notes(source, "later", "x")
+    source.fork("run", 30, id="fork").release()
+    source.fork("run", 30, id="untouched").release()
+    notes(source, "fork", "y")
+    source.fork("fork", 31, id="deep").release()
+    copied = source.copy(to)
+    assert copied.steps == 51 + 2 + 1
+    same(source, to)
+
+
+def test_forks_of_what_is_gone_or_pruned_have_their_whole_history(pair: tuple[Trail, Trail]) -> None:
+    source, to = pair
+    for parent in ("dropped", "pruned", "changed"):
+        notes(source, parent, *"abcdef")
+        source.fork(parent, 4, id=f"of {parent}").release()
+        notes(source, f"of {parent}", "g")
+    source.fork("of pruned", 5, id="deep").release()
+    source.drop("dropped")
+    source.prune("pruned", keep=2)
+    source.prune("of changed", keep=1)
+    source.prune("deep", keep=3)
+    assert source.copy(to).ok
+    same(source, to)
+    assert to.run("of dropped").forked_from == "dropped"
+    assert to.run("of changed").oldest == 5
+    assert [run.id for run in to.lineage("of pruned")] == ["pruned", "of pruned", "deep"]
+
+
+def test_a_fork_of_a_run_whose_id_is_anothers_now_does_not_share_with_that(two: tuple[Trail, Trail]) -> None:
+    source, to = two
+    notes(source, "run", "a", "b")
+    source.fork("run", 1, id="fork").release()
+    source.drop("run")
+    notes(source, "run", "c", "d")
+    source.copy(to)
+    same(source, to)
+
+
+def test_what_was_pruned_since_cannot_follow_what_is_there(two: tuple[Trail, Trail]) -> None:
+    source, to = two
+    notes(source, "run", "a")
+    notes(source, "edge", "a")
+    source.copy(to)
+    for grown in ("run", "edge"):
+        notes(source, grown, "b", "c", "d")
+    source.prune("run", keep=1)
+    source.prune("edge", keep=3)
+    copied = source.copy(to)
+    [(run_id, error)] = copied.refused
+    assert (run_id, type(error)) == ("run", PrunedError)
+    assert "drop it there" in str(error)
+    assert told(to.store.run("edge"))._replace(base=2) == told(source.store.run("edge"))
+
+
+# Some runs.
+
+
+def test_a_run_takes_along_what_is_inside_it_and_what_it_came_from(apart: tuple[Trail, Trail]) -> None:
+    source, to = apart
+    KINDS["fork"][0](source)
+    notes(source, "else", "a")
+    copied = source.copy(to, "fork")
+    assert copied.ok
+    ids = {run.id for run in to.runs()}
+    assert ids == {run.id for run in source.runs()} - {"else"}
+    for run_id in ids:
+        same_run(source, to, run_id)
+
+
+def test_runs_that_rows_alone_name_come_along(two: tuple[Trail, Trail]) -> None:
+    source, to = two
+    notes(source, "helper", "a")
+    run = source.record("run")
+    run.step("call", child_run_id="helper")
+    run.step("call", child_run_id="dropped")
+    source.copy(to, "run")
+    assert {found.id for found in to.runs()} == {"run", "helper"}
+
+
+def test_a_name_that_is_not_there_is_an_error_before_anything_is_written(two: tuple[Trail, Trail]) -> None:
+    source, to = two
+    notes(source, "run", "a")
+    with pytest.raises(RunNotFoundError):
+        source.copy(to, "run", "ruin")
+    assert to.runs() == []
