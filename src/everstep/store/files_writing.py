@@ -173,7 +173,8 @@ def create_run(reading: Reading, new: NewRun) -> Claim:
     folder = place.making / str(row.key)
     shutil.rmtree(folder, ignore_errors=True)
     run, batch = Stored(row, start.fork_key, folder), Batch(Reading(place, certain=True))
-    layout.write(folder / BEGIN, pages.run_page(row, start.fork_key))
+    begun = row._replace(owner=None, lease=0.0)  # which nobody could rely on
+    layout.write(folder / BEGIN, pages.run_page(begun, start.fork_key))
     layout.sync(folder / BEGIN)
     batch.begin(run)
     if start.base is not None:
