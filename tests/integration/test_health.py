@@ -21,6 +21,7 @@ from everstep.store.files import FilesStore
 from everstep.store.health import Health
 from everstep.store.memory import MemoryStore
 from everstep.store.postgres import PostgresStore
+from everstep.store.schema import FixedConnection
 from everstep.store.sqlite import SqliteStore
 from everstep.testing.rows import begin, new_run, pieces
 from tests.postgres import Server, own_server
@@ -170,6 +171,12 @@ class TestSqlite:
         [said] = self.told(path).weaknesses
         assert "in mode 'delete'" in said
         assert "pragma journal_mode = wal" in said
+
+    def test_a_file_that_is_read_as_it_is_has_the_mode_that_its_head_says(self, path: Path) -> None:
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI  # as where neither it nor its folder can be written
+        with closing(FixedConnection(f"{path.as_uri()}?mode=ro&immutable=1", flags=flags)) as connection:
+            found = sqlite_health.health(connection, str(path))
+        assert (found.facts["journal_mode"], list(found.weaknesses)) == ("wal", [])
 
     def test_a_file_that_cannot_shrink_is_named(self, path: Path) -> None:
         with closing(apsw.Connection(str(path))) as connection:
