@@ -211,10 +211,18 @@ def test_reclaiming_leaves_what_lies_beyond_a_damaged_step(path: Path) -> None:
 def test_whoever_owned_a_run_whose_page_was_torn_has_to_claim_it_anew(path: Path) -> None:
     """Promise 4: nobody knows who claimed it last."""
     store = FilesStore(str(path))
-    writer = begin(store, "mine", rows=2)
+    writer = begin(store, "mine", rows=1)
+    again = writer.draft(writer.rows())
+    store.append(again)
     page(path, "mine").write_text("{")
+    assert store.append(again)  # what was acknowledged still is
     with pytest.raises(StaleWriterError):
         Writer(store, writer.claim).write()
+    with pytest.raises(DamagedError, match="resume the run"), pytest.warns(RebuiltWarning):
+        store.prune("mine", keyframe(again.entries[0]), store.run("mine").generation)
+    with pytest.warns(RebuiltWarning):
+        store.request("mine", "cancel")
+    assert page(path, "mine").read_text() == "{"
     with pytest.warns(RebuiltWarning):
         writer = Writer(store, store.claim("mine", "maker"))
     writer.write()

@@ -14,11 +14,11 @@ from everstep.codec import frame
 from everstep.codec.chain import Entry
 from everstep.codec.keyframe import refs
 from everstep.codec.record import blob_ids
-from everstep.errors import PrunedError, StepNotFoundError
+from everstep.errors import DamagedError, PrunedError, StepNotFoundError
 from everstep.store import files_layout as layout
 from everstep.store import files_pages as pages
 from everstep.store.base import Counts, Keyframe
-from everstep.store.files_layout import Place, is_dropped
+from everstep.store.files_layout import RUN, Place, is_dropped
 from everstep.store.files_reading import Reading, Stored, failed
 from everstep.store.files_writing import Batch, save
 from everstep.store.reading import require
@@ -45,6 +45,8 @@ def raise_base(reading: Reading, run_id: str, base: Keyframe, since: int) -> boo
     row = run.row
     if reading.facts.generation != since:
         return False
+    if run.rebuilt:  # what lies beyond its newest intact step would be lost with it
+        raise DamagedError(f"{RUN} is damaged: resume the run before it is pruned", run_id=run_id)
     if base.seq >= row.seq:
         raise StepNotFoundError(run_id, base.seq + 1, row.seq)
     if base.seq < row.base:

@@ -72,7 +72,8 @@ class Batch:
         """Why an append did not fit: nothing if its rows are there already (it was sent again), else a typed error."""
         claim, last, row = append.claim, append.entries[-1], run.row
         if row.base <= last.seq <= row.seq and self.reading.locate(run, last.seq)[1].entry.hash == last.hash:
-            self._runs.setdefault(row.key, run)  # whoever wrote it may have been killed before it was on disk
+            if not run.rebuilt:
+                self._runs.setdefault(row.key, run)  # whoever wrote it may have been killed before it was on disk
             return append.keyframe is None or self.reading.is_kept(run, append.keyframe)
         if row.epoch != claim.epoch:
             raise StaleWriterError(claim.run_id, claim.epoch, row.epoch)
@@ -250,4 +251,5 @@ def renew_run(reading: Reading, claim: Claim, lease: float) -> None:
 def leave_word(reading: Reading, run_id: str, word: str) -> None:
     """Leave a word for the owner of a run."""
     run = reading.find(run_id)
-    save(run._replace(row=run.row._replace(request=word)))
+    if not run.rebuilt:  # else nobody owns it
+        save(run._replace(row=run.row._replace(request=word)))
