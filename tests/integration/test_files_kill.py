@@ -114,8 +114,8 @@ def cut(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int, steps: int) ->
             disk.before = before
             cuts += 1
 
+    disk.before = perhaps
     with everstep.open(root) as trail:
-        disk.before = perhaps
         for number in range(3):
             run = trail.record(f"r{number}")
             for _ in range(steps):
@@ -148,6 +148,8 @@ def test_a_folder_outlives_its_first_moment(folder: Path) -> None:
     """What a killed program left of a trail that it was about to make does not stand in the way."""
     (folder / "trail").mkdir()
     (folder / "trail" / "trail.json.new").write_text('{"everst')
+    FilesStore(str(folder / "trail")).close()
+    (folder / "trail" / "pieces").rmdir()
     FilesStore(str(folder / "trail")).close()
     with everstep.open(folder / "trail", read_only=True) as trail:
         assert trail.runs() == []

@@ -75,8 +75,10 @@ class FilesStore:
                 raise UnreadableError(self.where, "there is no trail in it", way_out)
             reading = Reading(self._place, certain=True)
             facts = reading.facts if found else Facts()
-            if not self.read_only and (not found or reading.rebuilt):
-                self._place.write_facts(facts)
+            if not self.read_only:
+                if not found or reading.rebuilt:
+                    self._place.write_facts(facts)  # first: folders alone would be somebody else's
+                self._place.make_folders()
         _tell(reading.rebuilt)
 
     @contextmanager

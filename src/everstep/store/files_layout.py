@@ -56,6 +56,12 @@ class Place:
         self.pieces = root / "pieces"
         self.making = root / "making"
 
+    def make_folders(self) -> None:
+        """See that the folders which others write into are on disk. Git leaves empty ones out."""
+        for folder in (self.runs, self.pieces):
+            folder.mkdir(exist_ok=True)
+        sync(self.root)  # always: whoever made them may have been killed before
+
     def run(self, run_id: str) -> Path:
         """The folder of the run with this id, if there is one."""
         return self.runs / folder_name(run_id)

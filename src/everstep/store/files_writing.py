@@ -185,10 +185,8 @@ def create_run(reading: Reading, new: NewRun) -> Claim:
         batch.add(Append(claim, new.entries, new.blobs, new.keyframe, new.status))
         claim = claim._replace(seq=new.entries[-1].seq, hash=new.entries[-1].hash)
     batch.commit()
-    place.runs.mkdir(exist_ok=True)
     folder.rename(place.run(new.id))
     layout.sync(place.runs)
-    layout.sync(place.root)  # that folder itself may be new
     return claim
 
 
