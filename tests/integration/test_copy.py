@@ -292,6 +292,21 @@ def test_pieces_that_are_removed_there_meanwhile_are_sent_again(two: tuple[Trail
     assert to.state("run") == source.state("run")
 
 
+def test_pieces_that_went_with_a_run_there_are_sent_again(two: tuple[Trail, Trail]) -> None:
+    """Promise 9: another run that has the same needs them."""
+    source, to = two
+    notes(source, "one", *noise(80))
+    notes(source, "two")
+    running = Copying(source.store, to.store)
+    running.once()
+    to.drop("one")
+    notes(source, "two", *noise(80))
+    assert running.again().ok
+    assert len(keyframes(to.store, "two")) > 1
+    assert to.verify("two").ok
+    assert to.state("two") == source.state("two")
+
+
 def test_event_loops_await_it(two: tuple[Trail, Trail]) -> None:
     source, to = map(AsyncTrail, two)
     notes(source.trail, "run", "a")

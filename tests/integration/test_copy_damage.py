@@ -11,6 +11,7 @@ import pytest
 import everstep
 from everstep import DamageWarning
 from everstep.errors import DamagedError
+from everstep.store.rows import keyframe_seal
 from tests.integration.cli_support import data, run
 from tests.integration.copying import keyframes, noise, notes, same_run
 
@@ -36,6 +37,7 @@ def path(tmp_path: Path, made: Path) -> Path:
 
 def change(path: Path, sql: str) -> None:
     connection = apsw.Connection(str(path))
+    connection.create_scalar_function("seal_of", keyframe_seal)
     connection.execute(sql)
     connection.close()
 
@@ -89,7 +91,7 @@ def test_what_is_there_of_a_damaged_run_is_held_and_goes_on_when_it_is_repaired(
     "sql",
     [
         f"update keyframe set data = zeroblob(9) where run = {HIT}",
-        f"update keyframe set hash = zeroblob(32), seal = (select seal from run) where run = {HIT}",
+        f"update keyframe set hash = zeroblob(32), seal = seal_of(run, seq, zeroblob(32), data) where run = {HIT}",
         "delete from blob where id not in (select blob from ref)",
     ],
 )

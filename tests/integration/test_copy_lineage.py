@@ -58,6 +58,24 @@ def test_a_fork_of_a_run_whose_id_is_anothers_now_does_not_share_with_that(two: 
     same(source, to)
 
 
+def test_a_fork_has_its_whole_history_where_its_parent_has_another_or_too_little(two: tuple[Trail, Trail]) -> None:
+    """Promise 5: what is there under the name of the parent is not taken for it."""
+    source, to = two
+    for parent in ("other", "short"):
+        notes(source, parent, "a")
+    source.copy(to, "short")
+    notes(to, "other", "x", "y", "z")
+    worker = to.record("short")
+    for parent in ("other", "short"):
+        notes(source, parent, "b", "c")
+        source.fork(parent, 2, id=f"of {parent}").release()
+    assert {refusal.run_id for refusal in source.copy(to).refused} == {"other", "short"}
+    worker.step("mine")
+    for parent in ("other", "short"):
+        same_run(source, to, f"of {parent}")
+    assert to.verify().ok
+
+
 def test_what_was_pruned_since_cannot_follow_what_is_there(two: tuple[Trail, Trail]) -> None:
     source, to = two
     notes(source, "run", "a")
