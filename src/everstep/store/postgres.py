@@ -30,6 +30,7 @@ from everstep.store.commit import GroupCommit, Job
 from everstep.store.health import Health
 from everstep.store.postgres_health import health
 from everstep.store.postgres_link import Link, driver
+from everstep.store.postgres_writing import Single
 from everstep.store.process_fork import at_work, watch
 from everstep.store.search import SearchIndex
 
@@ -89,10 +90,10 @@ class PostgresStore:
         return self._write(lambda link: postgres_writing.create_run(link, new))
 
     def claim(self, run_id: str, owner: str, lease: float = LEASE_SECONDS) -> Claim:
-        return self._write(lambda link: postgres_writing.claim_run(link, run_id, owner, lease))
+        return self._write(Single(lambda link: postgres_writing.claim_run(link, run_id, owner, lease)))
 
     def renew(self, claim: Claim, lease: float = LEASE_SECONDS) -> None:
-        self._write(lambda link: postgres_writing.renew_run(link, claim, lease))
+        self._write(Single(lambda link: postgres_writing.renew_run(link, claim, lease)))
 
     def request(self, run_id: str, word: str) -> None:
         self._write(lambda link: postgres_writing.leave_word(link, run_id, word))
@@ -169,8 +170,8 @@ class PostgresStore:
 
     @staticmethod
     def _transact(link: Link, jobs: Sequence[Job]) -> None:
-        # Appends are whole by themselves, and need no transaction around them.
-        plain = all(type(job.work) is Append for job in jobs)
+        # Appends are whole by themselves, as is one statement alone, and need no transaction around them.
+        plain = all(type(job.work) is Append for job in jobs) or (len(jobs) == 1 and type(jobs[0].work) is Single)
         if not plain:
             link.execute("begin")
         for appends, some in groupby(jobs, lambda job: type(job.work) is Append):

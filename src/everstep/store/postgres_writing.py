@@ -7,9 +7,9 @@ raises a typed error has changed nothing, so that one transaction can serve all 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
-from typing import Any, LiteralString, NamedTuple
+from typing import Any, Generic, LiteralString, NamedTuple, TypeVar
 
 import ormsgpack
 
@@ -22,6 +22,8 @@ from everstep.store.base import Append, Claim, Keyframe, NewRun
 from everstep.store.postgres_link import Blobs, Link, Longs, Texts, ask, do
 from everstep.store.reading import require
 from everstep.store.rows import keyframe_seal
+
+T = TypeVar("T")
 
 _CHECKPOINT = KIND_NUMBER[Kind.CHECKPOINT]
 _LONGEST = 1e11  # seconds: the longest lease, some three thousand years
@@ -313,6 +315,19 @@ def _fork_point(link: Link, new: NewRun) -> _Start:
     if source.row.base > 0 and kept is None:
         raise DamagedError("the keyframe that a pruned run begins with is missing", run_id=source_id)
     return _Start(seq, link_hash, source.row.key, source.row.base, source.row.root, kept)
+
+
+class Single(Generic[T]):
+    """Work that writes with one statement. A claim costs a third less without a transaction around it."""
+
+    __slots__ = ("work",)
+
+    def __init__(self, work: Callable[[Link], T]) -> None:
+        self.work = work
+
+    def __call__(self, link: Link) -> T:
+        """What it gives."""
+        return self.work(link)
 
 
 _CLAIM: LiteralString = f"""
