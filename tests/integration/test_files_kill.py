@@ -122,8 +122,8 @@ def cut(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int, steps: int) ->
                 step = one(run, run.seq + 1)
                 acks.append((step.run_id, step.seq, step.hash.hex()))
             if number:
+                acks = [ack for ack in acks if ack[0] != f"r{number - 1}"]  # they may go from here on
                 trail.prune(f"r{number - 1}", keep=5)
-                acks = [ack for ack in acks if ack[0] != f"r{number - 1}"]
             trail.fork(f"r{number}", 3, id=f"fork {number}").step("other", output=1)
             run.finish()
         trail.drop("r0")
