@@ -37,7 +37,7 @@ def path(tmp_path: Path, made: Path) -> Path:
 
 def change(path: Path, sql: str) -> None:
     connection = apsw.Connection(str(path))
-    connection.create_scalar_function("seal_of", keyframe_seal)
+    connection.create_scalar_function("seal_of", keyframe_seal)  # type: ignore[arg-type] # SQL gives it what it takes
     connection.execute(sql)
     connection.close()
 

@@ -9,26 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Generator
 from typing import Any
 
+from everstep.capturing import loops
 from everstep.capturing.exchange import Halted
 from everstep.capturing.process import Script, Transcript, diverged
 from everstep.capturing.seams import signals
 from everstep.capturing.transports import KINDS, Transport
 from everstep.errors import DivergenceError
-from everstep.run.lanes import outside
-from everstep.run.turnstile import TURNS
 
 _PATIENCE = 30.0  # seconds that the program may take until it puts in what it had put in then
 _FDS = {"out": 1, "err": 2}
-
-
-class _Turn:
-    """Lets the loop go round once."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield
 
 
 class Tap(asyncio.SubprocessProtocol):
@@ -126,7 +117,7 @@ class Link:
         if self.tap is not None:
             self.tap.link = self
         protocol.connection_made(transport)
-        task = outside().run(asyncio.get_running_loop().create_task, self._pass_on())
+        task = loops.passing().run(asyncio.get_running_loop().create_task, self._pass_on())
         task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - the loop may be closed first, as with any transport
         transport.task = task
 
@@ -141,8 +132,9 @@ class Link:
                 self.changed.clear()
                 await self.changed.wait()
             self._tell(item)
-            for _ in range(TURNS):
-                await _Turn()
+            loops.PASSES.set(False)
+            await self._chunks.exchange.run.turnstile.settled(asyncio.get_running_loop())
+            loops.PASSES.set(True)
             await self._due()
         if end is not None:
             self._tell(end)

@@ -131,6 +131,8 @@ class AwaitedChunks(AsyncIterator[Any]):
         try:
             with inside(exchange):
                 chunk = await anext(self._source, _END)
+                if chunk is _END:
+                    await self._source.aclose()  # now: no replay takes the time of it
         except BaseException as error:  # a cancellation, and an exit, are noted too
             await settle_awaited(exchange, exchange.end(error), error)
             raise
@@ -173,6 +175,7 @@ class AwaitedRecordedChunks(AsyncIterator[Any]):
         if exchange.cancelled is not None:
             await exchange.until_cancelled()
         if not exchange.over:
+            exchange.over = True  # whether the code gets it, or is cancelled before that
             await turns.outcome_due_awaited(exchange)
             exchange.served()
         raise StopAsyncIteration
@@ -203,19 +206,19 @@ async def call_awaited(
         return head, AwaitedRecordedChunks(exchange, chunks)
     exchange.unknown()
     waiter = exchange.begin()
-    if waiter is not None:
-        await waiter
     exchange.session.open_calls.add(exchange)
     source = None
     try:
+        if waiter is not None:
+            await waiter
         with inside(exchange):
             head, source = await live()
         exchange.answered(head)
         await turns.part_came_awaited(exchange)
     except BaseException as error:  # a cancellation, and an exit, are noted too
-        await settle_awaited(exchange, exchange.end(error), error)
         if source is not None:
             await source.aclose()
+        await settle_awaited(exchange, exchange.end(error), error)
         raise
     return head, AwaitedChunks(exchange, source)
 

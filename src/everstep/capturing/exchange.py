@@ -46,6 +46,7 @@ class Exchange:
         self.session = lane.run.captured
         self.call, self.loop = call, loop
         self.over = False  # what is done in its context from now on is no part of it
+        self._task = None if loop is None else asyncio.current_task()
         self.head: Any = None
         self.chunks: list[Any] = []
         self._offsets: list[float] = []
@@ -128,6 +129,11 @@ class Exchange:
                 turns.outcome_due(self)
                 restored(self.run, self.ask)
                 self.session.passed(self.ask, self.outcome)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its code waits only for what is still to be done about it: no answer will tell when that is over."""
+        return self.over or (self._task is not None and self._task.cancelling() > 0)
 
     async def until_cancelled(self) -> None:
         """Wait to be cancelled, as the record has it."""

@@ -6,16 +6,18 @@ import asyncio
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import Context, ContextVar
 from typing import Any
 
 from everstep.run.execution import Execution
-from everstep.run.lanes import OF_TASK, here
+from everstep.run.lanes import CURRENT, OF_TASK, OUTSIDE, here, outside
 from everstep.run.spawning import enter_loop, knows_loop, leave_loop
 
 _init = asyncio.BaseEventLoop.__init__
 _set_factory = asyncio.BaseEventLoop.set_task_factory
 _run = asyncio.Runner.run
 _entering = False
+PASSES = ContextVar("everstep_passes", default=False)  # whether what a task of ours does next is to tell the program
 
 
 @contextmanager
@@ -46,6 +48,31 @@ def enter(loop: asyncio.AbstractEventLoop) -> None:
         enter_loop(loop)
     finally:
         _entering = False
+
+
+def is_at_work(loop: Any) -> bool:
+    """Whether the program has something to do on a loop right now; what goes on inside its calls is none of that."""
+    ready = getattr(loop, "_ready", None)  # nothing public tells it, and loops that are not asyncio's own not at all
+    return ready is None or any(map(_is_of_program, tuple(ready)))  # a copy: other threads add to it
+
+
+def passing() -> Context:
+    """A context for a task of ours that passes on to the program what comes in: it belongs to no run."""
+    context = outside()
+    context.run(PASSES.set, True)  # noqa: FBT003 - its value
+    return context
+
+
+def _is_of_program(handle: Any) -> bool:
+    lane = handle._context.get(CURRENT)  # noqa: SLF001 - nothing public tells it
+    if lane is None:  # a context that the program made itself: its task is known
+        task = getattr(handle._callback, "__self__", None)  # noqa: SLF001 - as above
+        lane = OF_TASK.get(task) if isinstance(task, asyncio.Task) else None
+    if lane is None or handle.cancelled():
+        return False
+    if lane is OUTSIDE:
+        return bool(handle._context.get(PASSES))  # noqa: SLF001 - as above
+    return lane.scope.leaf is None or lane.scope.leaf.is_left
 
 
 def _is_captured() -> bool:

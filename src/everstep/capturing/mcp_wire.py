@@ -12,7 +12,7 @@ from pathlib import PurePath
 from types import ModuleType
 from typing import Any, Self
 
-from everstep.capturing import calling, process
+from everstep.capturing import calling, loops, process
 from everstep.capturing.calls import Call
 from everstep.capturing.exchange import Exchange, Halted
 from everstep.capturing.session import boundary
@@ -291,7 +291,7 @@ class Connection:
                 self._handshake.insert(0, item)
             opened.append(_Open(number, said, _different(chunks.exchange)))
             self._open[number] = opened[0]
-        task = outside().run(asyncio.get_running_loop().create_task, self._answer(opened[0], chunks))
+        task = loops.passing().run(asyncio.get_running_loop().create_task, self._answer(opened[0], chunks))
         self._passing.add(task)
         task.add_done_callback(self._passing.discard)
 

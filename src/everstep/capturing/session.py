@@ -109,6 +109,7 @@ class Session:
         self.unknown = how.unknown  # what becomes of a call that was sent, and of whose answer nobody knows
         self.open_calls: set[Exchange] = set()
         self.gate = Gate(life.run)
+        life.run.turnstile.is_at_work = loops.is_at_work
         self.senses = senses.Senses(life, clock_too=how.clock, entropy_too=how.entropy)
         self.children: Children | None = None  # how its processes are captured, if they are
         if program.children is not None and not self.replays:

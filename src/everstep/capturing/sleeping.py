@@ -203,15 +203,22 @@ class Live:
         if turn is None:
             self._end(mark, callback, args)
         else:
-            context = None if self.handle is None else self.handle._context  # type: ignore[attr-defined] # noqa: SLF001 - it is to run where it was set
-            turn.add_done_callback(lambda _: self._end(mark, callback, args), context=context)
+            turn.add_done_callback(lambda _: self._end(mark, callback, args), context=self._context)
+
+    @property
+    def _context(self) -> Context | None:
+        """Where it is to run: where it was set."""
+        return None if self.handle is None else self.handle._context  # type: ignore[attr-defined] # noqa: SLF001 - nothing public tells it
 
     def _end(self, mark: float, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
         if self.handle is not None and self.handle.cancelled():
             return
-        pen = self._run.pen
+        pen, gate = self._run.pen, self._run.captured.gate
+        if gate.is_leaving():  # what the program does with that comes first
+            asyncio.get_running_loop().call_soon(self, callback, args, context=self._context)
+            return
         if pen is not None:
-            mark = self._run.captured.gate.mark(mark)  # it goes on before answers that wait, though they have rows
+            mark = gate.mark(mark)  # it goes on before answers that wait, though they have rows
             with pen.lock:
                 pen.beside.setdefault(FIRED, []).append([mark, *self._id])
         self._due()

@@ -75,11 +75,12 @@ def look_up() -> None:
 class Ticket:
     """An answer, or a part of one, on its way to the code."""
 
-    __slots__ = ("_future", "_lock", "_loop", "ready", "thread", "turn")
+    __slots__ = ("_future", "_lock", "_loop", "leaving", "ready", "thread", "turn")
 
     def __init__(self, turn: float, loop: asyncio.AbstractEventLoop | None) -> None:
         self.turn = turn
         self.ready = False  # it has come to the gate: before, its row is being written
+        self.leaving = False  # it was let out, and its loop has not heard of it
         self.thread = threading.current_thread().native_id or 0
         self._loop = loop
         self._lock = threading.Lock()
@@ -101,9 +102,11 @@ class Ticket:
             inside_call.discard(self.thread)
             self._lock.release()
         elif not self._loop.is_closed():
+            self.leaving = True
             self._loop.call_soon_threadsafe(self._done)
 
     def _done(self) -> None:
+        self.leaving = False
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
@@ -118,15 +121,20 @@ class Gate:
         self._tickets: list[Ticket] = []  # in the order of their turns
         self._changed = threading.Condition(threading.Lock())
         self._usher: threading.Thread | None = None
+        self._leaving: Ticket | None = None  # the one that was let out last
         self._is_open = False
+        self.shared = False  # whether there ever were several threads
         self.held: Callable[[], Iterable[float]] = tuple  # places of timers, and of jobs that ended, that wait as well
         self._overdue = 0.0  # whatever waits before this place is not waited for
-        self._passed = self._marked = 0.0  # the place of what was let out last, and the newest after it
+        self._passed = self._unheld = self._marked = 0.0  # places: of what was let out last, did not wait, was marked
         self._last = 0.0, 0.0  # when the last one was let out, and the processor time then
 
     def queue(self, turn: float, loop: asyncio.AbstractEventLoop | None = None) -> Ticket | None:
         """Take a place for an answer whose row was just drafted, under the run's lock. None if it need not wait."""
-        if self._is_over() or not (self._tickets or _has_others()):  # nobody overtakes one that waits
+        others = _has_others()
+        self.shared = self.shared or others
+        if self._is_over() or not (self._tickets or others or self.is_leaving()):  # nobody overtakes one that waits
+            self._unheld = turn
             return None
         ticket = Ticket(turn, loop)
         with self._changed:
@@ -194,16 +202,22 @@ class Gate:
         with self._changed:
             return not self._tickets or (mark is not None and mark < self._tickets[0].turn)
 
+    def is_leaving(self) -> bool:
+        """Whether an answer is on its way from here to its loop."""
+        return self._leaving is not None and self._leaving.leaving
+
     def mark(self, newest: float) -> float:
         """A place in the order for what happens now: after what was let out, and before the answers that wait.
 
-        `newest` is one after all rows, for the case that none waits.
+        `newest` is its place among what is awaited on its loop.
         """
         with self._changed:
-            self._marked = max(self._marked, self._passed) + _BETWEEN
-            if not self._tickets:
-                self._marked = max(self._marked, newest)
-            return self._marked
+            mark = max(newest, max(self._passed, self._marked) + _BETWEEN)
+            first = self._tickets[0].turn if self._tickets else mark + 1
+            if mark >= first:  # an answer that came before it is still at the gate
+                mark = max(place for place in (self._passed, self._unheld, self._marked) if place < first) + _BETWEEN
+            self._marked = mark
+            return mark
 
     def _is_over(self) -> bool:
         return self._is_open or self._run.stopping is not None
@@ -248,7 +262,7 @@ class Gate:
             ticket = self._next()
             if ticket is not None:
                 self._tickets.remove(ticket)
-                self._passed = ticket.turn
+                self._passed, self._leaving = ticket.turn, ticket
                 ticket.let_out()
                 self._last = _now(), watch.used()
             elif self._is_overdue(_now() - self._last[0], watch.used() - self._last[1]):

@@ -16,18 +16,19 @@ if TYPE_CHECKING:
 def part_came(exchange: Exchange) -> None:
     """Let a part that was just received wait for its turn, and note when it was there. Alone it need not."""
     run, gate, ticket, turn = exchange.run, exchange.session.gate, None, 0.0
-    if len(exchange.session.open_calls) > 1 and run.pen is not None:
+    together = len(exchange.session.open_calls) > 1
+    if run.pen is not None and (together or gate.shared):  # the last call may follow on others that are over
         with run.lock:
             turn = run.turnstile.mark(run.pen.scribe.claim.seq)
-            ticket = gate.queue(turn)
+            ticket = gate.queue(turn) if together else None
         gate.pass_(ticket)
-    exchange.turns.append(0 if ticket is None else turn)
+    exchange.turns.append(turn)
 
 
 async def part_came_awaited(exchange: Exchange) -> None:
     """`part_came`, for an answer that is awaited."""
     run, gate = exchange.run, exchange.session.gate
-    if run.turnstile.lanes <= 1 or run.pen is None:  # the last call may follow on others that are over
+    if run.pen is None or not run.turnstile.shared:  # as above
         exchange.turns.append(0)
         return
     with run.lock:

@@ -351,6 +351,7 @@ class Execution(Telling, Stoppable):
             lane.scope.at_work += 1
             self.turnstile.lanes += task is not None
             if task is not None:
+                self.turnstile.shared = True
                 self.turnstile.tasks.add(task)
 
     def lane_ended(self, lane: Lane, *, whole: bool, task: bool, counted: bool = True) -> None:

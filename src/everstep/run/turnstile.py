@@ -3,21 +3,31 @@
 Which of two tasks goes on first decides what the code does next. So outcomes are recorded when they exist, and leave
 in the order of the record, a few turns of the event loop apart; recorded ones first, in the recorded order, then live
 ones. While the run has one lane there is nothing to order.
+
+The tasks of a captured program can be told from what goes on inside its calls. There the next one leaves when the
+program has done all it can with the one before, however many turns that takes.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
 
 from everstep.journal import Journal
 from everstep.journal.track import Recorded
+from everstep.run.lanes import outside
 
 TURNS = 4  # of the loop between two outcomes: with one, code that sleeps between its steps still saw another order
+_MOST_TURNS = 200  # of a loop whose program is never still, as one that looks around all the time
 _BETWEEN = 1e-6  # from one place between two rows to the next
 _PATIENCE = 1.0  # seconds without movement until a recorded outcome that nobody asks for is passed over
+
+
+def _always(_: asyncio.AbstractEventLoop) -> bool:
+    return True
 
 
 class Turnstile:
@@ -25,6 +35,8 @@ class Turnstile:
 
     def __init__(self, journal: Journal) -> None:
         self.lanes = 1  # live ones
+        self.shared = False  # whether there ever were several
+        self.is_at_work: Callable[[asyncio.AbstractEventLoop], bool] = _always  # whether the code has more to do now
         self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self.loop: asyncio.AbstractEventLoop | None = None
         self._journal = journal
@@ -61,9 +73,7 @@ class Turnstile:
             self._live.append(turn)
         else:
             self._recorded[seq] = turn
-        if not self._turning:
-            self._turning = True
-            loop.call_soon(self._turn, loop, TURNS)
+        self._begin(loop)
         await turn
 
     def adopt(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -108,16 +118,35 @@ class Turnstile:
             place.cancel()
             self._wake()
 
-    def _wake(self, turns: int = TURNS) -> None:
+    def _wake(self) -> None:
         """Look who is next, from whichever thread: another loop may let by what this one waits for."""
         loop = self.loop
         if loop is None or self._turning or not (self._recorded or self._live) or loop.is_closed():
             return
-        self._turning = True
         if asyncio._get_running_loop() is loop:  # noqa: SLF001 - the public one raises where there is none
-            loop.call_soon(self._turn, loop, turns)
+            self._begin(loop)
         else:
-            loop.call_soon_threadsafe(self._turn, loop, turns)
+            loop.call_soon_threadsafe(self._begin, loop, context=outside())
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the next one leave in its turn."""
+        if not self._turning:
+            self._turning = True
+            self._again(loop, self._turns(loop))
+
+    def _again(self, loop: asyncio.AbstractEventLoop, left: int) -> None:
+        loop.call_soon(self._turn, loop, left, context=outside())  # it is nothing that the program does
+
+    def _turns(self, loop: asyncio.AbstractEventLoop) -> int:
+        """How many turns to wait at most; a loop that is not asyncio's own does not tell what it has to do."""
+        return TURNS if self.is_at_work is _always or not hasattr(loop, "_ready") else _MOST_TURNS
+
+    async def settled(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the code do what it can with what it was given."""
+        for _ in range(self._turns(loop)):
+            await asyncio.sleep(0)
+            if not self.is_at_work(loop):
+                return
 
     def mark(self, seq: int) -> float:
         """A place in the order after this row and before the next one, for what has no row of its own."""
@@ -141,12 +170,10 @@ class Turnstile:
         if loop is not self.loop or self.lanes <= 1:
             return None
         turn: asyncio.Future[None] | None = None
-        if not self.idle():
+        if not self.idle() or (self.is_at_work is not _always and self.is_at_work(loop)):
             turn = loop.create_future()
             self._live.append(turn)
-        if not self._turning:
-            self._turning = True
-            loop.call_soon(self._turn, loop, TURNS)
+        self._begin(loop)
         return turn
 
     def _ordered(self) -> deque[float]:
@@ -170,13 +197,14 @@ class Turnstile:
         return not self._turning and not self._recorded and not self._live
 
     def _turn(self, loop: asyncio.AbstractEventLoop, left: int) -> None:
-        if left > 0:
-            loop.call_soon(self._turn, loop, left - 1)
+        if left > 0 and self.is_at_work(loop):
+            self._again(loop, left - 1)
             return
         turn = self._next()
         if turn is not None:
             turn.set_result(None)
-            loop.call_soon(self._turn, loop, TURNS)
+            self._turning = False
+            self._begin(loop)
         elif self._recorded or self._live:
             # The next one in order was not asked for yet. If it never is, the code has changed, and the ends of lanes
             # will tell; until then it must not hold up the others for good.
@@ -222,4 +250,4 @@ class Turnstile:
             return
         if self._order and self._order[0] == held_up and not self._turning and (self._recorded or self._live):
             self._order.popleft()
-        self._wake(0)  # also if it went by in the meantime, seen from another loop
+        self._wake()  # also if it went by in the meantime, seen from another loop
