@@ -54,7 +54,7 @@ def run_command(command: str) -> str:
     settings, (name, *rest) = _split(command)
     terminal, inside = pty.openpty()
     fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 50, WIDTH, 0, 0))
-    env = {**os.environ, **settings, "TERM": "dumb", "COLUMNS": str(WIDTH), "PYTHONUTF8": "1"}
+    env = {**os.environ, **settings, "TERM": "dumb", "COLUMNS": str(WIDTH), "LINES": "50", "PYTHONUTF8": "1"}
     env.pop("PYTHONUNBUFFERED", None)  # a person has not set it
     with subprocess.Popen([*_PROGRAMS[name], *rest], stdin=inside, stdout=inside, stderr=inside, env=env) as process:
         os.close(inside)
