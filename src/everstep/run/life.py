@@ -129,7 +129,7 @@ class Life:
                 return self._restored(trail, known)
         scribe = begin(
             trail.store, trail.gate, run_id, workflow=name, inputs=inputs, tags=tags, parent=parent, lease=self.lease,
-            metadata=about,
+            metadata=about, is_new=known is None,
         )  # fmt: skip
         try:
             # Whether it was there is seen by its epoch: another process may have begun it since it was looked for.

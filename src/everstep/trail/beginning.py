@@ -10,7 +10,14 @@ from everstep import actual
 from everstep.codec.chain import genesis, is_erased
 from everstep.codec.record import INPUTS, read_payload
 from everstep.codec.values import encode, view
-from everstep.errors import InputsDifferError, RunFinishedError, RunNotFoundError, StaleWriterError, UnstorableError
+from everstep.errors import (
+    InputsDifferError,
+    RunExistsError,
+    RunFinishedError,
+    RunNotFoundError,
+    StaleWriterError,
+    UnstorableError,
+)
 from everstep.model import STATUSES, Kind, Status
 from everstep.policy.redaction import Gate
 from everstep.store.base import LEASE_SECONDS, Append, Claim, NewRun, RunRow, Store
@@ -48,10 +55,11 @@ def begin(
     fingerprint: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     lease: float = LEASE_SECONDS,
+    is_new: bool = False,
 ) -> Scribe:
-    """A scribe at the head of the run, which is made if there is none."""
+    """A scribe at the head of the run, which is made if there is none; with `is_new` there was none a moment ago."""
     known, owner, held = id_of(gate, run_id), new_owner(), lease_of(lease)
-    if run_id is not None:
+    if run_id is not None and not is_new:
         try:
             return _continue(store, gate, store.run(known), inputs, held)
         except RunNotFoundError:
@@ -65,7 +73,12 @@ def begin(
         retry_index=None if retry_index is None else number_of("retry_index", retry_index), entries=start.entries,
         blobs=start.blobs or {}, keyframe=start.keyframe, lease=held,
     )  # fmt: skip
-    return made(scribe, [start], new)
+    try:
+        return made(scribe, [start], new)
+    except RunExistsError:
+        if run_id is None:
+            raise
+        return _continue(store, gate, store.run(known), inputs, held)  # another was quicker
 
 
 def made(scribe: Scribe, first: Sequence[Append], new: NewRun) -> Scribe:
