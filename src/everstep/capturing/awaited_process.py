@@ -73,8 +73,8 @@ class Tap(asyncio.SubprocessProtocol):
 class Heard:
     """What comes out of a live process, one after the other. What the program does not want to have yet waits."""
 
-    def __init__(self, tap: Tap, transcript: Transcript) -> None:
-        self._tap, self._transcript = tap, transcript
+    def __init__(self, tap: Tap) -> None:
+        self._tap = tap
         self._ended = False
 
     async def __anext__(self) -> list[Any]:
@@ -85,9 +85,6 @@ class Heard:
                 if item[0] not in paused and (item[0] != "end" or len(tap.items) == 1):
                     tap.items.remove(item)
                     self._ended = item[0] == "end"
-                    if item[0] == "exit":
-                        self._transcript.exit = item[1]
-                    self._transcript.note(*item)
                     return item
             tap.arrived.clear()
             await tap.arrived.wait()
@@ -126,11 +123,13 @@ class Link:
         await self._due()
         async for item in self._chunks:
             if item[0] == "end":
+                self._note(item)
                 end = item  # told when that it ended is on record
                 continue
             while item[0] in self.paused:
                 self.changed.clear()
                 await self.changed.wait()
+            self._note(item)
             self._tell(item)
             loops.PASSES.set(False)
             await self._chunks.exchange.run.turnstile.settled(asyncio.get_running_loop())
@@ -151,6 +150,13 @@ class Link:
                 raise self.diverged(error) from None
             except TimeoutError:
                 raise self.diverged(self._script.missing()) from None
+
+    def _note(self, item: list[Any]) -> None:
+        """Note what the program is told now: what came out after it was cut off, it never knew."""
+        if self.tap is not None:
+            if item[0] == "exit":
+                self.transcript.exit = item[1]
+            self.transcript.note(*item)
 
     def _tell(self, item: list[Any]) -> None:
         kind, data = item[0], item[1] if len(item) > 1 else None

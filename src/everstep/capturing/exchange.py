@@ -47,6 +47,7 @@ class Exchange:
         self.call, self.loop = call, loop
         self.over = False  # what is done in its context from now on is no part of it
         self._task = None if loop is None else asyncio.current_task()
+        self._cancels = 0 if self._task is None else self._task.cancelling()
         self.head: Any = None
         self.chunks: list[Any] = []
         self._offsets: list[float] = []
@@ -133,7 +134,7 @@ class Exchange:
     @property
     def is_left(self) -> bool:
         """Whether its code waits only for what is still to be done about it: no answer will tell when that is over."""
-        return self.over or (self._task is not None and self._task.cancelling() > 0)
+        return self.over or (self._task is not None and self._task.cancelling() > self._cancels)
 
     async def until_cancelled(self) -> None:
         """Wait to be cancelled, as the record has it."""

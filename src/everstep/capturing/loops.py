@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from typing import Any
@@ -50,10 +50,15 @@ def enter(loop: asyncio.AbstractEventLoop) -> None:
         _entering = False
 
 
-def is_at_work(loop: Any) -> bool:
-    """Whether the program has something to do on a loop right now; what goes on inside its calls is none of that."""
+def is_at_work(calls: Collection[Any], loop: Any) -> bool:
+    """Whether the program has something to do on a loop right now; what goes on inside its calls is none of that.
+
+    But for calls that were cancelled: no answer will tell when the code goes on.
+    """
     ready = getattr(loop, "_ready", None)  # nothing public tells it, and loops that are not asyncio's own not at all
-    return ready is None or any(map(_is_of_program, tuple(ready)))  # a copy: other threads add to it
+    if ready is None or any(map(_is_of_program, tuple(ready))):  # copies: other threads add to them
+        return True
+    return any(call.is_left for call in tuple(calls))
 
 
 def passing() -> Context:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -109,7 +110,7 @@ class Session:
         self.unknown = how.unknown  # what becomes of a call that was sent, and of whose answer nobody knows
         self.open_calls: set[Exchange] = set()
         self.gate = Gate(life.run)
-        life.run.turnstile.is_at_work = loops.is_at_work
+        life.run.turnstile.is_at_work = functools.partial(loops.is_at_work, self.open_calls)
         self.senses = senses.Senses(life, clock_too=how.clock, entropy_too=how.entropy)
         self.children: Children | None = None  # how its processes are captured, if they are
         if program.children is not None and not self.replays:

@@ -63,7 +63,7 @@ async def _started(
             CURRENT.reset(token)
         taps.append(tap)
         transcript = Transcript(transport.get_pid(), merged={"in"})
-        return transcript, Heard(tap, transcript)
+        return transcript, Heard(tap)
 
     transcript, chunks = await calling.call_awaited(lane, asked, live)
     link = Link(transcript, chunks, taps[0] if taps else None)
