@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -23,7 +25,7 @@ from everstep.store.memory import MemoryStore
 from everstep.store.postgres import PostgresStore
 from everstep.store.schema import FixedConnection
 from everstep.store.sqlite import SqliteStore
-from everstep.testing.rows import begin, new_run, pieces
+from everstep.testing.rows import begin, history, new_run, pieces
 from tests.postgres import Server, own_server
 
 DAY = 86_400.0
@@ -164,6 +166,17 @@ class TestSqlite:
         assert list(found.weaknesses) == []
         assert (found.facts["journal_mode"], found.facts["auto_vacuum"]) == ("wal", True)
         assert found.sizes["file"] == path.stat().st_size
+
+    def test_asking_takes_nothing_from_a_writer(self, path: Path) -> None:
+        """Promise 1. Whoever closes a file ends the locks of its process: another would then remove the log."""
+        with closing(SqliteStore(str(path))) as store:
+            writer = begin(store, "mine", rows=1)
+            store.health()
+            reading = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('select 1 from run'); c.close()"
+            subprocess.run([sys.executable, "-c", reading, str(path)], check=True)
+            written = writer.write(2)
+            with closing(SqliteStore(str(path), read_only=True)) as other:
+                assert history(other, "mine")[-2:] == written
 
     def test_another_journal_mode_is_named(self, path: Path) -> None:
         with closing(apsw.Connection(str(path))) as connection:

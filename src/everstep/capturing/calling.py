@@ -216,9 +216,11 @@ async def call_awaited(
         exchange.answered(head)
         await turns.part_came_awaited(exchange)
     except BaseException as error:  # a cancellation, and an exit, are noted too
-        if source is not None:
-            await source.aclose()
-        await settle_awaited(exchange, exchange.end(error), error)
+        try:
+            if source is not None:
+                await source.aclose()
+        finally:
+            await settle_awaited(exchange, exchange.end(error), error)
         raise
     return head, AwaitedChunks(exchange, source)
 

@@ -96,6 +96,10 @@ class Ticket:
         assert self._future is not None  # noqa: S101 - it was made for a loop
         await self._future
 
+    def is_leaving(self) -> bool:
+        """Whether it was let out, and its loop is about to hear of it."""
+        return self.leaving and self._loop is not None and self._loop.is_running()
+
     def let_out(self) -> None:
         """From now on its thread does what the program says."""
         if self._loop is None:
@@ -204,7 +208,7 @@ class Gate:
 
     def is_leaving(self) -> bool:
         """Whether an answer is on its way from here to its loop."""
-        return self._leaving is not None and self._leaving.leaving
+        return self._leaving is not None and self._leaving.is_leaving()
 
     def mark(self, newest: float) -> float:
         """A place in the order for what happens now: after what was let out, and before the answers that wait.

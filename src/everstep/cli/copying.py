@@ -100,7 +100,7 @@ def _tell(here: Session, done: Copied, source: str, to: str) -> None:
     there = f"{count(done.same, 'run')} {'was' if done.same == 1 else 'were'} there already"
     if done.runs:
         here.output.talk(f"copied to {to}: {_sums(done)}." + (f" {there.capitalize()}." if done.same else ""))
-    else:
+    elif done.same or not (done.refused or done.ahead):
         here.output.talk(f"nothing to copy: {there}.")
     for run_id in done.ahead:
         here.output.talk(f"{run_id} has gone on there, and was left alone.")

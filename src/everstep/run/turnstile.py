@@ -5,7 +5,7 @@ in the order of the record, a few turns of the event loop apart; recorded ones f
 ones. While the run has one lane there is nothing to order.
 
 The tasks of a captured program can be told from what goes on inside its calls. There the next one leaves when the
-program has done all it can with the one before, however many turns that takes.
+program has done all it can with the one before, or has been at it for two hundred turns.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class GroupCommit:
         self._closed = False
         self._helper: threading.Thread | None = None
         self._helper_bell: SimpleQueue[bool] = SimpleQueue()  # whether somebody waits
-        self._rung = False  # for work that nobody waits for
+        self._napping = False  # the helper lets work come that nobody waits for
         self._kicked: set[asyncio.AbstractEventLoop] = set()
 
     born = _reset  # a forked child has none of its parent's waiters, and locks that nobody will release
@@ -83,9 +83,8 @@ class GroupCommit:
         job = Job(work)
         job.settled = settled
         self._enqueue(job)
-        if settled is not None and not self._rung:
-            self._wake_helper(urgent=False)  # first: interrupted here it is rung twice, never not at all
-            self._rung = True
+        if settled is not None and not self._napping:
+            self._wake_helper(urgent=False)
         return job
 
     def finish(self, job: Job) -> Any:
@@ -227,8 +226,9 @@ class GroupCommit:
         bell = self._helper_bell
         while True:
             if not bell.get():
+                self._napping = True  # said by the helper alone: whoever reads it before or after rings once too often
                 _nap(bell)
-            self._rung = False  # before it looks: what comes later rings again
+                self._napping = False  # before it looks: what comes later rings again
             while self._queue or self._flight:  # in flight: should its leader be interrupted, nobody else may come
                 with self._lead:
                     if self._queue or self._flight:

@@ -39,7 +39,7 @@ def inspect(reading: Reading) -> Iterator[str]:
             yield damage.what
     yield from (told for told in reading.rebuilt if not told.startswith(layout.MARKER))  # of which it was told above
     for path in sorted(place.pieces.iterdir()) if place.pieces.is_dir() else ():
-        if not path.name.endswith(layout.NEW) and blob_id(path.read_bytes()).hex() != path.name:
+        if layout.is_piece(path.name) and blob_id(path.read_bytes()).hex() != path.name:
             yield f"the stored piece {path.name} was changed"
 
 
@@ -107,4 +107,11 @@ def _counted(run: Stored, now: float) -> Counted:
 def _size(folder: Path) -> int:
     """The bytes of all files in a folder."""
     found = (os.path.join(path, name) for path, _, names in os.walk(folder) for name in names)  # noqa: PTH118 - quicker
-    return sum(os.lstat(path).st_size for path in found if os.path.lexists(path))
+    return sum(map(_size_of, found))
+
+
+def _size_of(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except FileNotFoundError:  # its writer was quicker
+        return 0

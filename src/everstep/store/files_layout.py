@@ -132,6 +132,16 @@ def numbers(folder: Path) -> list[int]:
     return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal())
 
 
+def leftovers(folder: Path) -> list[Path]:
+    """Files that a writer was killed over, before they had their names."""
+    return [path for path in folder.glob(f"*{NEW}") if path.is_file()]
+
+
+def is_piece(name: str) -> bool:
+    """Whether a file of this name is a piece; others may lie there, as systems leave them in folders."""
+    return len(name) == 32 and all(sign in "0123456789abcdef" for sign in name)
+
+
 def folders(place: Path) -> list[Path]:
     """The folders in a folder, in order; none where it is missing."""
     try:

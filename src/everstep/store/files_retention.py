@@ -154,7 +154,7 @@ def sweep(reading: Reading) -> Counts:
 def _sweep_files(folder: Path, keep: range, last: int) -> int:
     """Remove the files whose numbers are not among those to keep. How many of them had been acknowledged."""
     dead = [seq for seq in layout.numbers(folder) if seq not in keep]
-    layout.remove([folder / f"{seq:06}.json" for seq in dead])
+    layout.remove([*layout.leftovers(folder), *(folder / f"{seq:06}.json" for seq in dead)])
     if dead:
         layout.sync(folder)
     return sum(seq <= last for seq in dead)
@@ -169,8 +169,9 @@ def _remove_folder(place: Place, folder: Path) -> None:
 
 
 def _sweep_pieces(place: Place, reading: Reading, runs: Runs) -> int:
+    layout.remove(layout.leftovers(place.pieces))
     try:
-        there = {bytes.fromhex(path.name): path for path in place.pieces.iterdir() if _is_id(path.name)}
+        there = {bytes.fromhex(path.name): path for path in place.pieces.iterdir() if layout.is_piece(path.name)}
     except FileNotFoundError:
         return 0
     if not there:  # as in most trails of small runs: no need to read them
@@ -188,7 +189,3 @@ def _sweep_pieces(place: Place, reading: Reading, runs: Runs) -> int:
         layout.remove(dead)
         layout.sync(place.pieces)
     return len(dead)
-
-
-def _is_id(name: str) -> bool:
-    return len(name) == 32 and all(sign in "0123456789abcdef" for sign in name)

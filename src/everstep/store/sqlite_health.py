@@ -59,7 +59,7 @@ _OF_RUN = "select id, seq + 1 - swept from run where key = ? and id is not null"
 def health(connection: apsw.Connection, path: str) -> Health:
     """What can be told of a file."""
     kind, now = schema.file_system(str(Path(path).parent)), actual.time()
-    mode, shrinks = _journal_mode(connection, path), connection.pragma("auto_vacuum") == 2
+    mode, shrinks = _journal_mode(connection), connection.pragma("auto_vacuum") == 2
     sizes = {what: _size(path + end) for what, end in _BESIDE.items()}
     rows, first, recent = ask(connection, _GROWTH, (now - WEEK, now))[0]
     oldest = ask(connection, "select id from run where id is not null order by key limit 1")
@@ -77,10 +77,13 @@ def health(connection: apsw.Connection, path: str) -> Health:
     )  # fmt: skip
 
 
-def _journal_mode(connection: apsw.Connection, path: str) -> str:
-    """As the file's head has it: a connection that takes the file as it is knows no log, and says so."""
-    with open(path, "rb") as file:  # noqa: PTH123 - paths are text here
-        head = file.read(20)
+def _journal_mode(connection: apsw.Connection) -> str:
+    """As the file's head has it: a connection that takes the file as it is knows no log, and says so.
+
+    Read by SQLite itself: to close another descriptor of the file would end this process' locks on it (POSIX), and then
+    others may remove the log that is written to.
+    """
+    _, head = connection.read("main", 0, 0, 20)
     return "wal" if head[18:] == b"\x02\x02" else str(connection.pragma("journal_mode"))
 
 

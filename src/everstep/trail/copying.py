@@ -148,7 +148,8 @@ class Copying:
             warnings.simplefilter("always", DamageWarning)
             page = self._source.runs(RunQuery(**{"limit": _PAGE, **query}))
         told = {str(refusal.error) for refusal in self.done.refused if refusal.run_id is None}
-        for text in dict.fromkeys(str(warning.message) for warning in caught):
+        damage = (each for each in caught if issubclass(each.category, DamageWarning))
+        for text in dict.fromkeys(str(warning.message) for warning in damage):
             self.done.refused += [Refusal(None, DamageWarning(text))] if text not in told else []
         return page
 
