@@ -369,11 +369,17 @@ class ItemsDifferError(RunError):
         )
 
 
+_LASTING = 1e7  # seconds: no process owns a run for months
+
+
 class OwnedError(RunError):
     """Another live process owns the run."""
 
     def __init__(self, run_id: str, owner: str, seconds_left: float) -> None:
         self.run_id, self.owner, self.seconds_left = run_id, owner, seconds_left
+        if seconds_left > _LASTING:
+            super().__init__(f"run {run_id!r} belongs to {owner}: it is not all there.")
+            return
         super().__init__(
             f"run {run_id!r} is owned by {owner} for another {seconds_left:.1f} s. "
             "Wait for it to finish. If its process is gone, the run can be taken over: at once on the same machine, "

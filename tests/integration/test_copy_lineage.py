@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from everstep import Trail
-from everstep.errors import PrunedError, RunNotFoundError
+from everstep.errors import OwnedError, PrunedError, RunNotFoundError
+from everstep.trail.copying import Copying
 from tests.integration.copying import PAIRS, Places, notes, same, same_run, told
 from tests.integration.moved import KINDS
 
@@ -123,3 +126,68 @@ def test_a_name_that_is_not_there_is_an_error_before_anything_is_written(two: tu
     with pytest.raises(RunNotFoundError):
         source.copy(to, "run", "ruin")
     assert to.runs() == []
+
+
+def parts(source: Trail) -> None:
+    """A run with one inside it, and others that were made between them."""
+    notes(source, "dad", "asks")
+    for number in range(3):
+        notes(source, f"other {number}", "x")
+    child = source.record("dad/kid", parent="dad")
+    child.step("pays")
+    child.release()
+
+
+def test_nobody_goes_on_with_a_run_before_those_inside_it_are_there(pair: tuple[Trail, Trail]) -> None:
+    """Promise 2: it would do again what they have done."""
+    source, to = pair
+    parts(source)
+
+    def stop(done: int, _: int) -> None:
+        if done > 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Copying(source.store, to.store, (), stop).once()
+    with pytest.raises(OwnedError, match="copy it again"):
+        to.record("dad")
+    assert source.copy(to).ok
+    same(source, to)
+    to.record("dad").release()
+
+
+def test_a_run_is_not_there_as_long_as_a_part_of_it_cannot_be(two: tuple[Trail, Trail]) -> None:
+    """Promise 2."""
+    source, to = two
+    parts(source)
+    notes(to, "dad/kid", "something else")
+    refused = {refusal.run_id: str(refusal.error) for refusal in source.copy(to).refused}
+    assert list(refused) == ["dad/kid", "dad"]
+    assert "'dad/kid', which is a part of it" in refused["dad"]
+    with pytest.raises(OwnedError, match="copy it again"):
+        to.record("dad")
+
+
+def test_half_of_a_run_goes_nowhere_else(two: tuple[Trail, Trail], places: Places, tmp_path: Path) -> None:
+    """Promise 2."""
+    source, to = two
+    parts(source)
+    notes(to, "dad/kid", "something else")
+    source.copy(to)
+    [refusal] = [each for each in to.copy(places.open("sqlite")).refused if each.run_id == "dad"]
+    assert isinstance(refusal.error, OwnedError)
+    with pytest.raises(OwnedError, match="not all there"):
+        to.export("dad", tmp_path / "dad.everstep")
+
+
+def test_what_somebody_worked_on_there_is_copied_when_it_is_free(two: tuple[Trail, Trail]) -> None:
+    source, to = two
+    notes(source, "run", "a")
+    copying = Copying(source.store, to.store)
+    copying.once()
+    worker = to.record("run")
+    notes(source, "run", "b")
+    assert [refusal.run_id for refusal in copying.again().refused] == ["run"]
+    worker.release()
+    assert copying.again().ok
+    same(source, to)

@@ -298,3 +298,21 @@ def test_a_trail_that_was_cloned_reads_as_before(folder: Path, path: Path) -> No
         assert trail.state("r") == {"x": "d" * 70_000}
         assert trail.run("empty").head == 0
         trail.record("new").finish()
+
+
+def test_what_a_killed_writer_left_is_reclaimed_and_what_others_put_there_is_no_damage(tmp_path: Path) -> None:
+    store = FilesStore(str(tmp_path / "trail"))
+    begin(store, "mine", rows=2)
+    left = [
+        tmp_path / "trail" / "runs" / folder_name("mine") / "steps" / "000099.json.new",
+        tmp_path / "trail" / "pieces" / f"{'ab' * 16}.new",
+    ]
+    stranger = tmp_path / "trail" / "pieces" / ".DS_Store"
+    for file in (*left, stranger):
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"half")
+    assert store.inspect() == []
+    store.reclaim()
+    assert [file.exists() for file in (*left, stranger)] == [False, False, True]
+    assert store.inspect() == []
+    store.close()

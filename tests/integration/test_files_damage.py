@@ -342,21 +342,6 @@ def test_what_a_killed_writer_left_beyond_the_head_is_written_over(path: Path) -
     store.close()
 
 
-def test_what_a_killed_writer_left_is_reclaimed_and_what_others_put_there_is_no_damage(path: Path) -> None:
-    store = FilesStore(str(path))
-    begin(store, "mine", rows=2)
-    left = [page(path, "mine", "steps/000099.json.new"), path / "pieces" / f"{'ab' * 16}.new"]
-    stranger = path / "pieces" / ".DS_Store"
-    for file in (*left, stranger):
-        file.parent.mkdir(exist_ok=True)
-        file.write_bytes(b"half")
-    assert store.inspect() == []
-    store.reclaim()
-    assert [file.exists() for file in (*left, stranger)] == [False, False, True]
-    assert store.inspect() == []
-    store.close()
-
-
 # Files that somebody made.
 
 HOSTILE: dict[str, Any] = {

@@ -87,6 +87,8 @@ class Address(NamedTuple):
 def address(url: str) -> Address:
     """What a URL says. Raises OpenError, which repeats nothing of it: it may hold a password."""
     try:
+        if "@" in url.partition("?")[0].partition("://")[2].partition("/")[2]:  # a slash in a password
+            raise driver.ProgrammingError
         parameters: dict[str, Any] = driver.conninfo.conninfo_to_dict(url)
     except driver.Error:
         raise OpenError(

@@ -16,6 +16,7 @@ from everstep.errors import (
     DamagedError,
     DamageWarning,
     EverstepError,
+    OwnedError,
     RunError,
     RunNotFoundError,
     ValueRefused,
@@ -28,6 +29,7 @@ from everstep.trail.transferring import Outcome, Transfer
 _PAGE = 1_000  # runs, or rows, that are read at once
 _NEW = 50  # runs that are looked at to find new ones
 _OF_ONE_RUN = (RunError, DamagedError, ValueRefused)  # what stands in the way of one run, and not of the others
+_IN_PARTS = "run {!r} was not copied: {!r}, which is a part of it, could not be. Mend that, and copy it again."
 _COMPLETED = STATUS_NUMBER[Status.COMPLETED]
 
 Tell = Callable[[int, int], object]
@@ -84,6 +86,7 @@ class Copying:
         self._seen: dict[str, tuple[bytes, int]] = {}  # where runs stood that may still move
         self._grown: set[str] = set()  # those of them that are counted as copied
         self._newest = 0  # the key of the newest run
+        self._around: list[RunRow] = []  # runs that are begun there, and wait for those inside them
         self._scanned: dict[str, int] = {}  # how far rows were looked through for the names of other runs
 
     def once(self) -> Copied:
@@ -92,27 +95,57 @@ class Copying:
             if self.stopped:
                 break
             self._take(run)
+        self._finish_around()
         return self.done
 
     def again(self) -> Copied:
-        """Copy what is new since: rows of runs that had not completed, and other runs. What was refused stays so."""
+        """Copy what is new since: rows of runs that had not completed, and other runs.
+
+        What was refused stays so, but for what somebody was at work on there.
+        """
+        self.done.refused = [refusal for refusal in self.done.refused if not isinstance(refusal.error, OwnedError)]
         refused = {refusal.run_id for refusal in self.done.refused}
         for run in self._family() if self._names else self._moved():
             if self.stopped:
                 break
             if run.id not in refused and self._seen.get(run.id) != (run.hash, run.status):
                 self._take(run)
+        self._finish_around()
         return self.done
 
     def _take(self, run: RunRow) -> None:
-        rows, self._newest = self._rows + _own(run), max(self._newest, run.key)
+        self._newest = max(self._newest, run.key)
+        if self._page(parent=run.id, limit=1):
+            self._around.append(run)
+            with suppress(*_OF_ONE_RUN):  # told when it is finished
+                self._way.begin(run)
+        else:
+            self._finish(run)
+
+    def _finish_around(self) -> None:
+        """Finish runs when those inside them are there: whoever goes on with one is to find what they have done."""
+        around, self._around = self._around, []
+        refused = {refusal.run_id for refusal in self.done.refused}
+        for run in reversed(around) if not self.stopped else ():
+            inside = (child.id for page in self._pages(parent=run.id) for child in page)
+            missing = next((child for child in inside if child in refused), None)
+            self._finish(run, missing)
+            refused |= {run.id} if self.done.refused and self.done.refused[-1].run_id == run.id else set()
+
+    def _finish(self, run: RunRow, missing: str | None = None) -> None:
+        rows, held = self._rows + _own(run), False
         try:
+            if missing is not None:
+                raise RunError(_IN_PARTS.format(run.id, missing))
             outcome = self._way.take(run)
         except _OF_ONE_RUN as error:
             self.done.refused.append(Refusal(run.id, error))
+            held = isinstance(error, OwnedError)
         else:
             self._count(run, outcome)
-        if run.status == _COMPLETED and not self._names:
+        if held:
+            self._seen[run.id] = b"", -1  # as it never stands: it is looked at again
+        elif run.status == _COMPLETED and not self._names:
             self._seen.pop(run.id, None)
             self._grown.discard(run.id)
         else:

@@ -23,10 +23,11 @@ from everstep.codec.chain import Entry
 from everstep.codec.readable import json_line
 from everstep.codec.record import blob_ids, read_meta
 from everstep.codec.told import told
-from everstep.errors import PrunedError, RunNotFoundError, StoreError, UnreadableError
+from everstep.errors import OwnedError, PrunedError, RunNotFoundError, StoreError, UnreadableError
 from everstep.model import STATUSES, from_micros
 from everstep.store.base import ALL, RunQuery, RunRow, Store
 from everstep.trail.reading import Reader
+from everstep.trail.transferring import HELD, OWNER
 
 FORMAT = 1
 FILE_MAX = 1 << 28
@@ -67,6 +68,8 @@ def _family(store: Store, top: RunRow) -> Iterator[Exported]:
     """The run, and all that are below it: those that its rows name, and those that say they are its children."""
     if top.base > 0:
         raise PrunedError(top.id, 0, top.base, way_out="A run is exported whole: export one that is.")
+    if top.owner == OWNER:
+        raise OwnedError(top.id, OWNER, HELD)
     known, waiting = {top.id}, [top]
     while waiting:
         run = waiting.pop(0)

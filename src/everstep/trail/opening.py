@@ -37,6 +37,8 @@ def open_store(url: str | os.PathLike[str], *, read_only: bool) -> Store:
     if folder is not None:
         files: Store = _FILES.FilesStore(str(folder), read_only=read_only)
         return files
+    if "://" not in text and "password=" in text:
+        raise OpenError("that looks like libpq's own words. Name a server by a URL: postgresql://user@host/database.")
     if "://" in text or (isinstance(url, str) and text.startswith("sqlite:")):
         raise UnknownSchemeError(without_password(text))
     return SqliteStore(str(Path(text).expanduser()), read_only=read_only)

@@ -19,14 +19,15 @@ from everstep.codec.blobs import blob_id
 from everstep.codec.chain import Entry
 from everstep.codec.keyframe import refs
 from everstep.codec.record import blob_ids
-from everstep.errors import DamagedError, DamageWarning, HistoryDiffersError, PrunedError, RunNotFoundError
-from everstep.model import FINISHED, STATUSES
+from everstep.errors import DamagedError, DamageWarning, HistoryDiffersError, OwnedError, PrunedError, RunNotFoundError
+from everstep.model import FINISHED, STATUS_NUMBER, STATUSES, Status
 from everstep.store.base import Append, Claim, Keyframe, NewRun, RunRow, Store
 from everstep.trail.beginning import give_up_for_dead
 from everstep.trail.reading import Reader
 
 OWNER = "a copy that is not finished (copy it again)"  # no process: only another copy goes on with what one began
-_HELD = 1e8  # seconds: until it is finished, whenever that is
+HELD = 1e8  # seconds: until it is finished, whenever that is
+_ACTIVE = STATUS_NUMBER[Status.ACTIVE]
 _ROWS = 1_000  # that are read at once
 _BYTES = 1 << 23  # of large values that are held at once, if no single row has more
 _SENT = 1 << 18  # pieces that are known to be there; of more they are sent again
@@ -66,6 +67,8 @@ class Transfer:
 
         Raises HistoryDiffersError, OwnedError and PrunedError for what is there, DamagedError for what is here.
         """
+        if run.owner == OWNER:
+            raise OwnedError(run.id, OWNER, HELD)
         there = _find(self._to, run.id)
         outcome = Outcome.COPIED if there is None else self._compared(run, there)
         if outcome is not Outcome.COPIED:
@@ -77,6 +80,20 @@ class Transfer:
             hold = self._to.create(replace(hold, lease=0.0))
         self._finish(run, hold)
         return outcome
+
+    def begin(self, run: RunRow) -> None:
+        """Make a run there that waits for others, all of it but its last row, and keep it."""
+        if run.owner == OWNER or _find(self._to, run.id) is not None:
+            return
+        hold, first, before = self._beginning(run)
+        last = hash_at(self._source, run, run.seq - 1)
+        if last is None or (run.base > 0 and first == run.seq):
+            return  # nothing is left of it to begin with
+        short = run._replace(seq=run.seq - 1, hash=last, status=_ACTIVE)
+        for part in self._parts(short, first, before):
+            hold = self._add(run, part, hold) if isinstance(hold, Claim) else self._make(run, part, hold)
+        if isinstance(hold, NewRun):
+            self._to.create(replace(hold, lease=HELD))
 
     # What is there already.
 
@@ -102,7 +119,7 @@ class Transfer:
     def _going_on(self, there: RunRow) -> tuple[Claim | NewRun, int, bytes]:
         """The right to write, the first row that is missing, and what that one follows."""
         give_up_for_dead(self._to, there)
-        claim = self._to.claim(there.id, OWNER, _HELD)
+        claim = self._to.claim(there.id, OWNER, HELD)
         self._under(claim)
         return claim, claim.seq + 1, claim.hash
 
@@ -190,11 +207,11 @@ class Transfer:
     def _make(self, run: RunRow, part: _Part, new: NewRun) -> Claim:
         """Create the run with its first rows. All that its keyframe needs goes along: no claim protects pieces yet."""
         entries, blobs, status, kept = part.entries, part.blobs, part.status, self._carried(run, part, ())
-        lease = 0.0 if entries[-1].seq == run.seq else _HELD  # all of it at once needs nobody's protection
+        lease = 0.0 if entries[-1].seq == run.seq else HELD  # all of it at once needs nobody's protection
         claim = self._to.create(replace(new, entries=entries, blobs=blobs, keyframe=kept, status=status, lease=lease))
         self._under(claim)
         self._told(entries, blobs, kept)
-        return claim._replace(seq=entries[-1].seq, hash=entries[-1].hash, lease=_HELD)
+        return claim._replace(seq=entries[-1].seq, hash=entries[-1].hash, lease=HELD)
 
     def _add(self, run: RunRow, part: _Part, claim: Claim) -> Claim:
         entries, blobs, kept = part.entries, part.blobs, self._carried(run, part, self._sent)
