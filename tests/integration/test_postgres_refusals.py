@@ -113,6 +113,25 @@ def test_a_database_that_is_not_there_is_named(server: str) -> None:
     assert "createdb" in str(error)
 
 
+def test_a_schema_that_is_not_there_is_to_be_made(server: str) -> None:
+    error = refusal(f"{server}&options=-csearch_path%3Dnowhere")
+    assert isinstance(error, errors.UnreadableError)
+    assert "create schema" in str(error)
+
+
+def test_a_database_that_cannot_hold_every_text_is_refused_before_anything_is_made(server: str) -> None:
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("create database latin encoding 'LATIN1' locale 'C' template template0")
+        try:
+            error = refusal(server.replace("/postgres?", "/latin?"))
+            assert isinstance(error, errors.UnreadableError)
+            assert "--encoding UTF8" in str(error)
+            with psycopg.connect(server.replace("/postgres?", "/latin?")) as there:
+                assert there.execute("select 1 from pg_tables where tablename like 'everstep%'").fetchall() == []
+        finally:
+            connection.execute("drop database latin with (force)")
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -65,6 +65,7 @@ def lift(link: Link, where: str, *, read_only: bool, known: int = len(MIGRATIONS
                     where, f"it has schema {found}", "Open it once for writing to bring it up to date."
                 )
             )
+        _check_encoding(link, where)
         in_the_way = _migrate(link, where, known)
     else:  # nobody else makes them: they are no tables of ours
         raise NotATrailError(where, f"a database in which another program has our names ({in_the_way})")
@@ -73,6 +74,17 @@ def lift(link: Link, where: str, *, read_only: bool, known: int = len(MIGRATIONS
             where,
             "its server takes no writes (it is a read-only replica, or set to be)",
             "Name the primary, or all hosts with target_session_attrs=read-write; or open it with read_only=True.",
+        )
+
+
+def _check_encoding(link: Link, where: str) -> None:
+    """Raise UnreadableError, before anything is made, in a database that cannot hold every text."""
+    [(encoding,)] = ask(link, "show server_encoding")
+    if encoding not in {"UTF8", "SQL_ASCII"}:
+        raise UnreadableError(
+            where,
+            f"its texts are in {encoding}, which not every text can be",
+            "Make the database with encoding UTF8: createdb --encoding UTF8 --template template0 NAME.",
         )
 
 
@@ -113,7 +125,13 @@ def _migrate(link: Link, where: str, known: int) -> str:
                 "there is no trail, and its server takes no writes (it is a read-only replica, or set to be)",
                 "Name the primary, or all hosts with target_session_attrs=read-write.",
             ) from None
-        if error.sqlstate in {"42501", "3F000"}:
+        if error.sqlstate == "3F000":
+            raise UnreadableError(
+                where,
+                "there is no trail, and its role may not make tables: no schema in its search_path is there for it",
+                "Make one (create schema agents), or grant it usage and create on one.",
+            ) from None
+        if error.sqlstate == "42501":
             raise UnreadableError(
                 where,
                 "there is no trail, and its role may not make tables",
