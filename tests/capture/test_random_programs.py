@@ -26,16 +26,17 @@ from tests.capture.running import serving
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 DEEPEST = 3
 SIMPLE = ("get", "get", "post", "broken", "lines", "few_lines", "sleep", "chance", "process")
-TOGETHER = ("gather", "gather", "as_completed", "group", "timeout", "cancel", "queue")
+TOGETHER = ("gather", "gather", "as_completed", "group", "queue")
+CUT_OFF = ("timeout", "cancel")  # one program in a hundred that has these still differs, see ADR 34
 Block = list[tuple[str, Any]]
 
 
-def made(seed: int) -> Block:
+def made(seed: int, together: tuple[str, ...]) -> Block:
     """A program, as data."""
     rng = random.Random(seed)
 
     def block(depth: int) -> Block:
-        kinds = SIMPLE + TOGETHER if depth < DEEPEST else SIMPLE
+        kinds = SIMPLE + together if depth < DEEPEST else SIMPLE
         return [(kind, detail(kind, depth)) for kind in rng.choices(kinds, k=rng.randint(1, 4))]
 
     def detail(kind: str, depth: int) -> Any:
@@ -155,8 +156,7 @@ async def seen_by(block: Block, url: str) -> list[Any]:
         return program.seen
 
 
-def same(seed: int, folder: Path) -> None:
-    block = made(seed)
+def same(block: Block, folder: Path) -> None:
     run: Callable[[str], list[Any]] = lambda url: asyncio.run(seen_by(block, url))  # noqa: E731 - twice below
     with everstep.open(folder / "trail.db") as trail:
         with serving(folder) as server, capture(trail, "run"):
@@ -169,10 +169,10 @@ def same(seed: int, folder: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_tasks_see_the_same_in_every_replay(seed: int, tmp_path: Path) -> None:
-    same(seed, tmp_path)
+    same(made(seed, TOGETHER), tmp_path)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(100, 1_100))
 def test_tasks_of_any_program_see_the_same_in_every_replay(seed: int, tmp_path: Path) -> None:
-    same(seed, tmp_path)
+    same(made(seed, TOGETHER + CUT_OFF), tmp_path)
