@@ -168,6 +168,20 @@ def test_a_run_is_not_there_as_long_as_a_part_of_it_cannot_be(two: tuple[Trail, 
         to.record("dad")
 
 
+def test_a_run_is_finished_when_the_part_that_somebody_held_there_is_free(two: tuple[Trail, Trail]) -> None:
+    source, to = two
+    parts(source)
+    copying = Copying(source.store, to.store)
+    copying.once()
+    worker = to.record("dad/kid")
+    for run_id in ("dad", "dad/kid"):
+        notes(source, run_id, "more")
+    assert {refusal.run_id for refusal in copying.again().refused} == {"dad", "dad/kid"}
+    worker.release()
+    assert copying.again().ok
+    same(source, to)
+
+
 def test_half_of_a_run_goes_nowhere_else(two: tuple[Trail, Trail], places: Places, tmp_path: Path) -> None:
     """Promise 2."""
     source, to = two

@@ -130,7 +130,7 @@ class PostgresStore:
         """Do the work of all jobs durably. Runs under the group's lead."""
         try:
             self._persist(jobs)
-        except Exception as error:
+        except Exception as error:  # of the driver, or of the work itself: all but the unfit go on
             if not postgres_link.is_unfit(error):
                 raise
             for job in jobs:  # whose it was is seen when each stands alone
@@ -139,7 +139,7 @@ class PostgresStore:
     def _persist_alone(self, job: Job) -> None:
         try:
             self._persist([job])
-        except Exception as error:
+        except Exception as error:  # as above
             if not postgres_link.is_unfit(error):
                 raise
             failure = postgres_link.translate(error, self.where) if isinstance(error, driver.Error) else error
@@ -236,7 +236,7 @@ class PostgresStore:
                     link.execute("rollback")
             self._give_back(link)
             raise
-        except BaseException as error:
+        except BaseException as error:  # an interrupt too: nobody else would close it
             # A replica also ends what is in the way of what it has to follow.
             lost = isinstance(error, driver.Error) and (
                 postgres_link.is_lost(error, link) or postgres_link.is_passing(error)

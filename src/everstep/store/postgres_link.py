@@ -257,11 +257,7 @@ def translated(where: str) -> Iterator[None]:
     """Give the driver's errors as ours."""
     try:
         yield
-    except EverstepError:
-        raise
-    except Exception as error:
-        if not isinstance(error, driver.Error):
-            raise
+    except driver.Error as error:
         raise translate(error, where) from error
 
 

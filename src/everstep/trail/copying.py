@@ -30,6 +30,7 @@ _PAGE = 1_000  # runs, or rows, that are read at once
 _NEW = 50  # runs that are looked at to find new ones
 _OF_ONE_RUN = (RunError, DamagedError, ValueRefused)  # what stands in the way of one run, and not of the others
 _IN_PARTS = "run {!r} was not copied: {!r}, which is a part of it, could not be. Mend that, and copy it again."
+_AGAIN = b"", -1  # as no run stands: what was refused, and is looked at again
 _COMPLETED = STATUS_NUMBER[Status.COMPLETED]
 
 Tell = Callable[[int, int], object]
@@ -101,9 +102,9 @@ class Copying:
     def again(self) -> Copied:
         """Copy what is new since: rows of runs that had not completed, and other runs.
 
-        What was refused stays so, but for what somebody was at work on there.
+        What was refused stays so, but for what somebody was at work on there, and what waits for a part of it.
         """
-        self.done.refused = [refusal for refusal in self.done.refused if not isinstance(refusal.error, OwnedError)]
+        self.done.refused = [each for each in self.done.refused if self._seen.get(each.run_id or "") != _AGAIN]
         refused = {refusal.run_id for refusal in self.done.refused}
         for run in self._family() if self._names else self._moved():
             if self.stopped:
@@ -133,18 +134,18 @@ class Copying:
             refused |= {run.id} if self.done.refused and self.done.refused[-1].run_id == run.id else set()
 
     def _finish(self, run: RunRow, missing: str | None = None) -> None:
-        rows, held = self._rows + _own(run), False
+        rows, again = self._rows + _own(run), missing is not None
         try:
             if missing is not None:
                 raise RunError(_IN_PARTS.format(run.id, missing))
             outcome = self._way.take(run)
         except _OF_ONE_RUN as error:
             self.done.refused.append(Refusal(run.id, error))
-            held = isinstance(error, OwnedError)
+            again = again or isinstance(error, OwnedError)
         else:
             self._count(run, outcome)
-        if held:
-            self._seen[run.id] = b"", -1  # as it never stands: it is looked at again
+        if again:
+            self._seen[run.id] = _AGAIN
         elif run.status == _COMPLETED and not self._names:
             self._seen.pop(run.id, None)
             self._grown.discard(run.id)
