@@ -10,37 +10,32 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from fcntl import LOCK_SH
-from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from everstep.codec.chain import Entry
 from everstep.errors import (
-    ClosedError,
     DamagedError,
     EverstepError,
-    ReadOnlyError,
     RebuiltWarning,
     StoreError,
     UnreadableError,
 )
 from everstep.store import files_checking, files_layout, files_retention, files_writing
-from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow, Settled
+from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow
 from everstep.store.cache import ValueCache
 from everstep.store.commit import GroupCommit, Job
 from everstep.store.files_layout import Place, translated
 from everstep.store.files_pages import Facts
 from everstep.store.files_reading import Reading
 from everstep.store.files_writing import Batch
+from everstep.store.grouped import Grouped
 from everstep.store.health import Health
 from everstep.store.lock import LOCK_EX, LOCK_UN, flock, take
 from everstep.store.process_fork import at_work, watch
 from everstep.store.schema import BUSY_SECONDS
 from everstep.store.search import SearchIndex
-
-if TYPE_CHECKING:
-    import asyncio
 
 T = TypeVar("T")
 
@@ -48,7 +43,7 @@ T = TypeVar("T")
 _UNFIT = (OverflowError, TypeError, ValueError)
 
 
-class FilesStore:
+class FilesStore(Grouped[Reading]):
     """A store in a folder. `patience` bounds how long a call waits for other programs."""
 
     def __init__(self, path: str, *, read_only: bool = False, patience: float = BUSY_SECONDS) -> None:
@@ -105,35 +100,11 @@ class FilesStore:
     def request(self, run_id: str, word: str) -> None:
         self._write(lambda reading: files_writing.leave_word(reading, run_id, word))
 
-    def append(self, append: Append) -> bool:
-        self._check_writable()
-        kept: bool = self._group.do(append)
-        return kept
-
-    def post(self, append: Append, settled: Settled | None = None) -> Callable[[], bool]:
-        self._check_writable()
-        return partial(self._group.finish, self._group.post(append, settled))
-
-    def submit(
-        self, append: Append, loop: asyncio.AbstractEventLoop, settled: Settled | None = None
-    ) -> asyncio.Future[bool]:
-        self._check_writable()
-        return self._group.submit(append, loop, settled)
-
     def _write(self, work: Callable[[Reading], T]) -> T:
-        self._check_writable()
-        result: T = self._group.do(work)
+        result = super()._write(work)
         told, self._told = self._told, []
         _tell(told)
         return result
-
-    def _check_writable(self) -> None:
-        if self.read_only:
-            raise ReadOnlyError(self.where)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(self.where)
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         """Do the work of all jobs durably. Runs under the group's lead."""

@@ -11,31 +11,26 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from everstep.codec.chain import Entry
 from everstep.errors import (
-    ClosedError,
     EverstepError,
-    ReadOnlyError,
     ServerLostError,
     ServerUnreachableError,
 )
 from everstep.store import postgres_link, postgres_reading, postgres_retention, postgres_schema, postgres_writing
-from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow, Settled
+from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow
 from everstep.store.cache import ValueCache
 from everstep.store.commit import GroupCommit, Job
+from everstep.store.grouped import Grouped
 from everstep.store.health import Health
 from everstep.store.postgres_health import health
 from everstep.store.postgres_link import Link, driver
 from everstep.store.postgres_writing import Single
 from everstep.store.process_fork import at_work, watch
 from everstep.store.search import SearchIndex
-
-if TYPE_CHECKING:
-    import asyncio
 
 T = TypeVar("T")
 
@@ -47,7 +42,7 @@ _NAPS = (0.0, 0.002, 0.01, 0.05, 0.1, 0.25)  # seconds between two tries; the la
 _SNAPSHOT = "begin transaction isolation level repeatable read, read only"
 
 
-class PostgresStore:
+class PostgresStore(Grouped[Link]):
     """A store on a server. `patience` bounds how long a call waits for the server to come back."""
 
     def __init__(self, url: str, *, read_only: bool = False, patience: float = PATIENCE) -> None:
@@ -97,34 +92,6 @@ class PostgresStore:
 
     def request(self, run_id: str, word: str) -> None:
         self._write(lambda link: postgres_writing.leave_word(link, run_id, word))
-
-    def append(self, append: Append) -> bool:
-        self._check_writable()
-        kept: bool = self._group.do(append)
-        return kept
-
-    def post(self, append: Append, settled: Settled | None = None) -> Callable[[], bool]:
-        self._check_writable()
-        return partial(self._group.finish, self._group.post(append, settled))
-
-    def submit(
-        self, append: Append, loop: asyncio.AbstractEventLoop, settled: Settled | None = None
-    ) -> asyncio.Future[bool]:
-        self._check_writable()
-        return self._group.submit(append, loop, settled)
-
-    def _write(self, work: Callable[[Link], T]) -> T:
-        self._check_writable()
-        result: T = self._group.do(work)
-        return result
-
-    def _check_writable(self) -> None:
-        if self.read_only:
-            raise ReadOnlyError(self.where)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(self.where)
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         """Do the work of all jobs durably. Runs under the group's lead."""

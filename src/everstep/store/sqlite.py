@@ -8,32 +8,27 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import apsw
 
 from everstep.codec.chain import Entry
 from everstep.errors import (
-    ClosedError,
     DamagedError,
     EverstepError,
-    ReadOnlyError,
     StoreError,
 )
 from everstep.store import reading, retention, rows, schema, sqlite_health, writing
-from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow, Settled
+from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow
 from everstep.store.cache import ValueCache
 from everstep.store.commit import GroupCommit, Job
+from everstep.store.grouped import Grouped
 from everstep.store.health import Health
 from everstep.store.lock import LOCK_UN, flock, open_lock, take
 from everstep.store.process_fork import at_work, watch
 from everstep.store.schema import BUSY_SECONDS, translate, translated
 from everstep.store.search import SearchIndex
 from everstep.store.wal import lost_commits
-
-if TYPE_CHECKING:
-    import asyncio
 
 T = TypeVar("T")
 
@@ -43,7 +38,7 @@ _LOOK_EVERY = 0.5  # seconds between two looks whether the file is still there: 
 _UNFIT = (OverflowError, TypeError, ValueError, apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError)
 
 
-class SqliteStore:
+class SqliteStore(Grouped[apsw.Connection]):
     """A store in one file. `patience` bounds how long a write waits for other programs."""
 
     def __init__(self, path: str, *, read_only: bool = False, patience: float = BUSY_SECONDS) -> None:
@@ -75,30 +70,6 @@ class SqliteStore:
 
     def request(self, run_id: str, word: str) -> None:
         self._write(lambda connection: writing.leave_word(connection, run_id, word))
-
-    def append(self, append: Append) -> bool:
-        if self.read_only:
-            raise ReadOnlyError(self.where)
-        kept: bool = self._group.do(append)
-        return kept
-
-    def post(self, append: Append, settled: Settled | None = None) -> Callable[[], bool]:
-        if self.read_only:
-            raise ReadOnlyError(self.where)
-        return partial(self._group.finish, self._group.post(append, settled))
-
-    def submit(
-        self, append: Append, loop: asyncio.AbstractEventLoop, settled: Settled | None = None
-    ) -> asyncio.Future[bool]:
-        if self.read_only:
-            raise ReadOnlyError(self.where)
-        return self._group.submit(append, loop, settled)
-
-    def _write(self, work: Callable[[apsw.Connection], T]) -> T:
-        if self.read_only:
-            raise ReadOnlyError(self.where)
-        result: T = self._group.do(work)
-        return result
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         """Do the work of all jobs in one transaction. Runs under the group's lead."""
@@ -171,10 +142,6 @@ class SqliteStore:
                 "put the file back with what lies beside it, or open it where it is now."
             )
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(self.where)
-
     # Reading: any thread, each on a connection of its own while it reads, in one snapshot.
 
     @contextlib.contextmanager
@@ -223,8 +190,7 @@ class SqliteStore:
             return reading.marked(connection, run_id, kind, limit)
 
     def cache(self) -> ValueCache:
-        if self.read_only:
-            raise ReadOnlyError(self.where)
+        self._check_writable()
         return self._cache
 
     # Letting go.
