@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
 
 import everstep
-from everstep import AsyncRunner, step, workflow
+from everstep import AsyncRunner, errors, step, workflow
 from everstep.codec import chain, record
 from everstep.errors import ServerLostError
 from everstep.model import Status
+from everstep.store import postgres_link, postgres_reading
 from everstep.store.base import RunQuery
 from everstep.store.postgres import PostgresStore
+from everstep.store.postgres_link import Link
 from everstep.testing.rows import begin, history, keyframe, new_run, together
 from tests.integration.cli_support import run as command
 from tests.integration.support import output, python
@@ -280,6 +284,32 @@ def test_a_forked_process_writes_over_connections_of_its_own(postgres: str) -> N
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert (len(history(store)), len(history(store, "child"))) == (2, 2)
     store.close()
+
+
+def test_a_state_is_asked_for_in_four_questions_however_many_pieces_it_has(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promises 9 and 11: the run, its keyframe, all the pieces of that, the rows after it. One that is lost is told."""
+    asked: list[Any] = []
+
+    def ask(link: Link, sql: LiteralString, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        asked.append(sql)
+        return postgres_link.ask(link, sql, values)
+
+    with everstep.open(postgres) as trail:
+        run, chance = trail.record("r"), random.Random(1)
+        for _ in range(4):
+            run.step("load", append={"items": [chance.randbytes(300).hex() for _ in range(400)]})
+        run.step("last", set={"done": True})
+        state = trail.state("r")
+        monkeypatch.setattr(postgres_reading, "ask", ask)
+        for at in (4, 5):
+            trail.state("r", at)
+        assert len(asked) == 8
+        with psycopg.connect(postgres, autocommit=True) as server:
+            assert server.execute("delete from everstep_blob where id = (select min(id) from everstep_blob)").rowcount
+        with pytest.warns(errors.DamageWarning, match="is missing"):
+            assert trail.state("r") == state
 
 
 def test_commands_take_the_url_of_a_server(postgres: str) -> None:

@@ -239,6 +239,14 @@ class Retains(Protocol):
 
 
 @runtime_checkable
+class Gathers(Protocol):
+    """A store that is far away: to ask it for many pieces takes no longer than to ask for one."""
+
+    def blobs(self, blob_ids: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Pieces by their ids, framed as they were given; without those that are missing."""
+
+
+@runtime_checkable
 class Inspects(Protocol):
     """A store that can look for damage of its own kind."""
 

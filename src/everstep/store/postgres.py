@@ -239,13 +239,19 @@ class PostgresStore(Grouped[Link]):
         return self._read(lambda link: postgres_reading.list_runs(link, query), snapshot=False)
 
     def entries(self, run_id: str, first: int, last: int) -> list[Entry]:
-        return self._read(lambda link: postgres_reading.entries(link, run_id, first, last))
+        found = self._read(lambda link: postgres_reading.entries(link, run_id, first, last), snapshot=False)
+        if found and len(found) == last - first + 1:
+            return found
+        return self._read(lambda link: postgres_reading.require_entries(link, run_id, first, last))
 
     def keyframe(self, run_id: str, at: int) -> Keyframe | None:
-        return self._read(lambda link: postgres_reading.keyframe(link, run_id, at))
+        return self._read(lambda link: postgres_reading.keyframe(link, run_id, at), snapshot=False)
 
     def blob(self, blob_id: bytes) -> bytes:
         return self._read(lambda link: postgres_reading.blob(link, blob_id), snapshot=False)
+
+    def blobs(self, blob_ids: Sequence[bytes]) -> dict[bytes, bytes]:
+        return self._read(lambda link: postgres_reading.blobs(link, blob_ids), snapshot=False)
 
     def marked(self, run_id: str | None, kind: int, limit: int) -> list[tuple[str, Entry]]:
         return self._read(lambda link: postgres_reading.marked(link, run_id, kind, limit))

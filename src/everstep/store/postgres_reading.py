@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, LiteralString, NamedTuple
 
 import ormsgpack
@@ -13,7 +13,7 @@ from everstep.codec.dictionary import DICTIONARY
 from everstep.codec.frame import SHORT_FORMAT
 from everstep.errors import DamagedError, RunNotFoundError
 from everstep.store.base import ANY, Keyframe, RunQuery, RunRow
-from everstep.store.postgres_link import Link, ask
+from everstep.store.postgres_link import Blobs, Link, ask
 from everstep.store.reading import require
 from everstep.store.rows import keyframe_seal
 from everstep.store.search import SearchIndex
@@ -30,11 +30,31 @@ COLUMNS: LiteralString = (
 _TAGS = 18
 _ROW: LiteralString = "s.seq, s.kind, s.status, s.name, s.started, s.duration, s.hash, s.meta, s.data"
 _ROWS: LiteralString = f"select {_ROW} from everstep_step s where s.run = %s and s.seq between %s and %s order by s.seq"
-# One that is not shared is the base of a pruned run, and that run's alone: its forks may have erased what it tells.
-_KEYFRAME: LiteralString = (
-    "select seq, hash, data, seal from everstep_keyframe where run = %s and seq between %s and %s "
-    "and (shared or run = %s) order by seq desc limit 1"
-)
+# The runs that hold a run's history, itself first, each with where its part ends: `history`, asked in one statement.
+_PARTS: LiteralString = """
+with recursive part(key, last, fork_key, fork_seq, own, base, depth) as (
+  select r.key, r.seq, r.fork_key, r.fork_seq, r.key, r.base, 0 from everstep_run r where r.id = %s
+  union all
+  select r.key, least(p.last, p.fork_seq), r.fork_key, r.fork_seq, p.own, p.base, p.depth + 1
+  from part p join everstep_run r on r.key = p.fork_key where p.fork_seq >= p.base)
+"""
+_HISTORY: LiteralString = f"""{_PARTS}
+select f.* from part p cross join lateral (
+  select {_ROW} from everstep_step s
+  where s.run = p.key and s.seq between greatest(%s, p.base) and least(%s, p.last)
+    and (p.fork_key is null or p.fork_seq < p.base or s.seq > p.fork_seq)
+  offset 0) as f
+order by f.seq
+"""
+# One that is not shared is the base of a pruned run, and that run's alone: its forks may have erased what it tells. It
+# may be older than what the run shares.
+_KEYFRAME: LiteralString = f"""{_PARTS}
+select p.key, f.* from part p left join lateral (
+  select k.seq, k.hash, k.data, k.seal from everstep_keyframe k
+  where k.run = p.key and k.seq between p.base - 1 and least(%s, p.last) and (k.shared or k.run = p.own)
+  order by k.seq desc limit 1) as f on true
+order by f.seq desc nulls last, p.depth limit 1
+"""
 # With the run a row stands in, unless that was dropped, or pruned above it and a fork alone still reads it.
 _FOUND: LiteralString = (
     f"select r.id, {_ROW} from everstep_step s join everstep_run r on r.key = s.run "
@@ -141,17 +161,20 @@ def history(link: Link, run: StoredRun) -> list[Stretch]:
 
 
 def entries(link: Link, run_id: str, first: int, last: int) -> list[Entry]:
-    """Rows `first` to `last` of a run's history, in order."""
+    """Rows `first` to `last` of a run's history, in order, as far as they are there."""
+    found = ask(link, _HISTORY, (run_id, first, last)) if "\0" not in run_id else []
+    return list(map(Entry._make, found))
+
+
+def require_entries(link: Link, run_id: str, first: int, last: int) -> list[Entry]:
+    """All of them. Raises what keeps them from being there."""
     run = find_run(link, run_id)
     if first > last:
         return []
     require(run.row, last if last > run.row.seq and first >= 0 else first)
-    found: list[Entry] = []
-    for part in reversed(history(link, run)):
-        low, high = max(first, part.first), min(last, part.last)
-        if low <= high:
-            found += map(Entry._make, ask(link, _ROWS, (part.key, low, high)))
+    found = entries(link, run_id, first, last)
     if len(found) != last - first + 1:
+        history(link, run)  # which misses a run that it came from
         there = {entry.seq for entry in found}
         missing = max(seq for seq in range(first, last + 1) if seq not in there)
         raise DamagedError("a step's row is missing", run_id=run_id, seq=missing)
@@ -170,16 +193,13 @@ def locate(link: Link, run: StoredRun, seq: int) -> tuple[int, bytes]:
 
 def keyframe(link: Link, run_id: str, at: int) -> Keyframe | None:
     """The newest keyframe of the run's history at or below `at`. Raises DamagedError with its seq if it was changed."""
-    run = find_run(link, run_id)
-    best: tuple[Any, ...] | None = None
-    for part in history(link, run):
-        within = (part.key, run.row.base - 1, min(at, part.last), run.row.key)
-        for found in ask(link, _KEYFRAME, within):
-            if best is None or found[0] > best[1]:  # the base of a pruned fork may be older than what it shares
-                best = (part.key, *found)
-    if best is None:
+    found = ask(link, _KEYFRAME, (run_id, at)) if "\0" not in run_id else []
+    if not found:
+        find_run(link, run_id)  # which says that it is not there
+        return None  # or it was made in this moment
+    key, seq, link_hash, data, seal = found[0]
+    if seq is None:
         return None
-    key, seq, link_hash, data, seal = best
     if keyframe_seal(key, seq, link_hash, data) != seal:
         raise DamagedError("a keyframe was changed", run_id=run_id, seq=seq)
     return Keyframe(seq, link_hash, data, {})
@@ -192,6 +212,11 @@ def blob(link: Link, blob_id: bytes) -> bytes:
         raise DamagedError(f"the stored piece {blob_id.hex()} is missing")
     data: bytes = found[0][0]
     return data
+
+
+def blobs(link: Link, blob_ids: Sequence[bytes]) -> dict[bytes, bytes]:
+    """Those of the pieces that are there, by their ids."""
+    return dict(ask(link, "select id, data from everstep_blob where id = any(%b)", (Blobs(blob_ids),)))
 
 
 def marked(link: Link, run_id: str | None, kind: int, limit: int) -> list[tuple[str, Entry]]:
