@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from click.testing import CliRunner, Result
 
 import everstep
-from everstep.cli.main import cli
+from everstep.cli.group import cli
 from everstep.model import Kind
 from tests.integration.support import environment
 

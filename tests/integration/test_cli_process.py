@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import everstep
-from everstep.cli.main import _COMMANDS
+from everstep.cli.group import _COMMANDS
 from tests.integration.cli_support import COMMAND, as_a_person, at_work, data, on_a_terminal, process, run, trail_to_see
 from tests.integration.support import NOBODY, environment, output, small_trail
 
@@ -27,7 +27,7 @@ COMMANDS = [
 # Loads all that is needed while it may still be read, then goes on as a user without rights.
 AS_NOBODY = f"""
 import json, os, sys
-from everstep.cli.main import cli
+from everstep.cli.group import cli
 def tried(words):
     try:
         cli.main(words)
@@ -292,19 +292,19 @@ def last_line(code: str, *args: object) -> list[str]:
 def test_help_loads_neither_the_trail_nor_rich() -> None:
     code = """
 import sys
-from everstep.cli.main import cli
+from everstep.cli.group import cli
 try:
     cli.main(["--help"])
 except SystemExit:
     print(*[name for name in sys.modules if name.split(".")[0] in {"everstep", "rich", "apsw", "asyncio"}])
 """
-    assert last_line(code) == ["everstep", "everstep.cli", "everstep.cli.main"]
+    assert last_line(code) == ["everstep", "everstep.cli", "everstep.cli.group"]
 
 
 def test_a_pipe_does_not_load_rich(seen: Path) -> None:
     code = """
 import sys
-from everstep.cli.main import cli
+from everstep.cli.group import cli
 try:
     cli.main(["show", "done", "--trail", sys.argv[1]])
 except SystemExit:
@@ -316,7 +316,7 @@ except SystemExit:
 def test_a_bug_has_no_traceback_and_says_how_to_see_one() -> None:
     code = """
 from everstep.cli import reading
-from everstep.cli.main import cli
+from everstep.cli.group import cli
 def broken(*_, **__):
     raise KeyError("oh")
 reading.runs.callback = broken

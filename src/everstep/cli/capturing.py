@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from everstep.capturing.command import CAPTURED, CHILDREN, ENTRY, HASHES, VARIABLE, parsed
+from everstep.capturing.command import CAPTURED, CHILDREN
+from everstep.cli import launching
 from everstep.cli.session import Session, about, address, options, session
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ command_argument = click.argument("command", nargs=-1, type=click.UNPROCESSED, m
 @click.option("--id", "run_id", metavar="ID", help="The id of the run; else one is made.")
 @click.option("--tag", "tags", metavar="NAME=TEXT", multiple=True, help="Say something of the run, to find it by.")
 @click.option(
-    "--durability", type=click.Choice(["sync", "async", "exit"]), help="When a step counts as kept; else by the trail."
+    "--durability", type=click.Choice(launching.DURABILITIES), help="When a step counts as kept; else by the trail."
 )
 @children_option
 @click.option("--quiet", is_flag=True, help="Say nothing of our own.")
@@ -42,20 +41,14 @@ def record(
 ) -> None:
     """Run a Python program, and keep every call that it makes to the outside. It need not know."""
     here = session()
-    if "://" not in here.url:
-        here.path.parent.mkdir(parents=True, exist_ok=True)
-    said = {"id": run_id, "tags": dict(map(_tag, tags)), "durability": durability, "children": children}
-    launch(here, command, {**said, "new": True, "quiet": quiet})
+    said = {"id": run_id, "tags": dict(map(_tag, tags)), "durability": durability, "children": children, "quiet": quiet}
+    _ = "://" in here.url or here.path  # which says that one in memory does not do
+    launching.launch_new(here.named, command, {**said, "json": here.output.as_json})
 
 
 def launch(here: Session, command: tuple[str, ...], said: dict[str, Any]) -> None:
     """Become the program, under capture. Does not return."""
-    program = parsed(command, others=bool(said.get("children") or said.get("mode")))
-    said = {"trail": here.url, "named": here.shown, "json": here.output.as_json, "words": list(command), **said}
-    environment = dict(os.environ)
-    environment[VARIABLE] = json.dumps(said)
-    environment["PYTHONHASHSEED"] = HASHES
-    program.start(ENTRY, environment)
+    launching.launch(here.named, command, {"json": here.output.as_json, **said})
 
 
 def _tag(given: str) -> tuple[str, str]:

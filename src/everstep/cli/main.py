@@ -1,157 +1,19 @@
-"""The command `everstep`. Each command is loaded when it is called: `--help` knows them by this page alone."""
+"""The command `everstep`: the way in."""
 
 from __future__ import annotations
 
-import os
 import sys
-import warnings
-from collections.abc import Sequence
 from importlib import import_module
-from keyword import iskeyword
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import click
-
-_COMMANDS = {  # the module of each, and what it does in a line
-    "demo": ("demo", "the whole story in a minute, offline"),
-    "record": ("capturing", "run any Python program, and keep its calls"),
-    "runs": ("reading", "list runs"),
-    "show": ("showing", "one run: summary, lineage, steps; or one step"),
-    "steps": ("reading", "the steps of a run, every entry"),
-    "why": ("explaining", "why a run failed, and where to look"),
-    "state": ("values", "the values of a run at any step"),
-    "diff": ("values", "how two states differ"),
-    "compare": ("comparing", "how two runs differ, step by step"),
-    "bisect": ("bisecting", "the step after which a test fails"),
-    "checkpoints": ("reading", "list named points"),
-    "graph": ("drawing", "draw a graph, and a run over it"),
-    "search": ("reading", "find steps by their words"),
-    "verify": ("checking", "check the hash chain"),
-    "doctor": ("doctor", "what is installed, is the trail well"),
-    "cancel": ("acting", "end a run"),
-    "stop": ("acting", "have a run stop where it can go on"),
-    "answer": ("acting", "answer a run that waits"),
-    "resume": ("acting", "go on with a run"),
-    "replay": ("repeating", "go through a run again, and compare"),
-    "fork": ("repeating", "a run that goes on otherwise"),
-    "export": ("moving", "a run as a file, and as a test"),
-    "import": ("moving", "read exported runs"),
-    "copy": ("copying", "take runs to another trail"),
-    "completion": ("completing", "complete commands in your shell"),
-}
-_DEV = "This is a bug in everstep. To see where it happened: python -X dev -m everstep.cli ..."
-
-
-class Cli(click.Group):
-    """A group that loads its commands when they are used, and ends every one of them with an exit code."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click calls it
-        """All names, in the order of the help."""
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as click calls it
-        """One command, its module loaded now."""
-        if cmd_name not in _COMMANDS:
-            return None
-        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
-        command: click.Command = getattr(import_module(f"everstep.cli.{_COMMANDS[cmd_name][0]}"), name)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
-        """The list of commands, none of them loaded for it."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, what) for name, (_, what) in _COMMANDS.items()])
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run a command. A reader that has seen enough (`| head`) is no error."""
-        try:
-            code = super().invoke(ctx)
-            if sys.stdout is not None:
-                sys.stdout.flush()
-        except BrokenPipeError:
-            _let_go_of_stdout()
-            return 0
-        return code
-
-    def main(  # type: ignore[override]  # it never returns
-        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
-    ) -> NoReturn:
-        """Run what the command line says and exit."""
-        given = list(sys.argv[1:] if args is None else args)
-        extra.pop("standalone_mode", None)
-        with warnings.catch_warnings():
-            # Ours are: damage that did not stand in the way, and the like.
-            warnings.simplefilter("default", UserWarning)
-            warnings.showwarning = _warn  # type: ignore[assignment]  # takes more than it needs
-            try:
-                code = super().main(given, prog_name or "everstep", standalone_mode=False, **extra)
-            except (click.Abort, KeyboardInterrupt):
-                sys.exit(130)  # exits.INTERRUPTED, with nothing loaded for it
-            except Exception as error:  # noqa: BLE001 - whatever it is, a person gets a sentence and not a traceback
-                code = _failed(error, as_json="--json" in given)
-        sys.exit(code if isinstance(code, int) else 0)
-
-
-def _failed(error: Exception, *, as_json: bool) -> int:
-    """Say what went wrong, and with which code to exit."""
-    if isinstance(error, click.ClickException):
-        code, text = error.exit_code, error.format_message()
-        context = error.ctx if isinstance(error, click.UsageError) else None
-        shown = f"{context.get_usage()}\n{text}" if context is not None else text
-    else:
-        exits = import_module("everstep.cli.exits")
-        known = import_module("everstep.errors").EverstepError
-        if sys.flags.dev_mode and not isinstance(error, known):
-            raise error
-        code, text = exits.code_of(error), exits.words_of(error)
-        shown = text if isinstance(error, known | OSError) else f"{type(error).__name__}: {text}. {_DEV}"
-    output = import_module("everstep.cli.output")
-    try:
-        if as_json:
-            output.Output(as_json=True).data(error={"type": type(error).__name__, "message": text})
-        output.talk(f"everstep: {shown}" if "\n" not in shown else shown)
-    except BrokenPipeError:
-        _let_go_of_stdout()
-    return int(code)
-
-
-def _warn(message: Warning | str, *_: Any) -> None:
-    import_module("everstep.cli.output").talk(f"warning: {message}")
-
-
-def _let_go_of_stdout() -> None:
-    """Give what is left to nobody, so that Python does not complain about it at its end."""
-    try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-    except (OSError, ValueError, AttributeError):
-        sys.stdout = None  # as Python has it when there is none
-
-
-def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - as click calls it
-    if wanted:
-        click.echo(f"everstep {import_module('importlib.metadata').version('everstep')}")
-        context.exit()
-
-
-def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    if value:
-        context.ensure_object(dict)[parameter.name] = value
-    return value
-
-
-@click.group("everstep", cls=Cli, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.option("--trail", metavar="URL", expose_value=False, callback=_keep, help="The trail, as with every command.")
-@click.option("--json", is_flag=True, expose_value=False, callback=_keep, help="Print one JSON object.")
-@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="What this is.")
-def cli() -> None:
-    """Look at what agents did, and go on with it."""
+from everstep.cli import launching
 
 
 def main() -> NoReturn:
     """Run the command line of this process."""
+    launching.record(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # whatever the encoding, nothing fails on a character
-    cli.main()
+    import_module("everstep.cli.group").cli.main()  # whoever records a program waits for none of it
+    raise AssertionError("a command ends by itself")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +15,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from everstep.cli import exits
+from everstep.cli.launching import DEFAULT, TRAIL, url_of
 from everstep.cli.output import Output
 from everstep.errors import EverstepError, RunNotFoundError, UnreadableError
 from everstep.trail.late import Late
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-VARIABLE, DEFAULT = "EVERSTEP_TRAIL", ".everstep/trail.db"
 _IDS = 200  # that a shell is offered
 # A command that becomes a program opens no trail.
 _MODEL, _BASE = Late("everstep.model"), Late("everstep.store.base")
@@ -45,7 +44,7 @@ class Session:
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.named: str | None = options.get("trail")
-        self.url: str = self.named or os.environ.get(VARIABLE) or DEFAULT
+        self.url: str = url_of(self.named)
         self.shown = self.named and without_password(self.named)  # in commands that we tell of
         self.on_server = self.url.startswith(POSTGRES)
         self.output = Output(as_json=bool(options.get("json")))
@@ -64,7 +63,7 @@ class Session:
         is_local = folder_of(self.url) is not None or "://" not in self.url.removeprefix(SQLITE)
         if is_local and not self.path.exists():
             raise UnreadableError(
-                str(self.path), "there is no trail", f"Name one with --trail, or in {VARIABLE}; else it is {DEFAULT}."
+                str(self.path), "there is no trail", f"Name one with --trail, or in {TRAIL}; else it is {DEFAULT}."
             )
         trail: Trail = _TRAIL.open(self.url, read_only=not write)
         click.get_current_context().call_on_close(trail.close)
@@ -89,7 +88,7 @@ def json_option(command: F) -> F:
     return click.option("--json", is_flag=True, expose_value=False, callback=_keep, help=_JSON_HELP)(command)
 
 
-_TRAIL_HELP = f"The trail: a path or a URL. Else ${VARIABLE}, else {DEFAULT}."
+_TRAIL_HELP = f"The trail: a path or a URL. Else ${TRAIL}, else {DEFAULT}."
 _JSON_HELP = "Print one JSON object."
 
 
@@ -139,7 +138,7 @@ def about(trail: Trail, run_id: str) -> Mapping[str, Any]:
 
 def run_ids(context: click.Context, _: click.Parameter, incomplete: str) -> Iterable[CompletionItem]:
     """The newest runs whose ids begin with what was typed, for a shell."""
-    url = context.params.get("trail") or os.environ.get(VARIABLE) or DEFAULT
+    url = url_of(context.params.get("trail"))
     try:
         with _TRAIL.open(url, read_only=True) as trail:
             # Those inside others, of which a map has many, are offered once the id of one that has some was typed.

@@ -13,7 +13,7 @@ import pytest
 import everstep
 from everstep.cli import exits, plain
 from everstep.cli.branches import _MARKS
-from everstep.cli.main import _COMMANDS
+from everstep.cli.group import _COMMANDS
 from everstep.cli.showing import _node
 from everstep.store.memory import MemoryStore
 from everstep.trail.outline import outline

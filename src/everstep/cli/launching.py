@@ -1,0 +1,74 @@
+"""How this process becomes a program under capture: for every command that does, and `record` straight from its words.
+
+The library that reads command lines takes longer to load than Python does to start, and whoever records a program waits
+for it. So the plain form of `record` is read here. All else (other options, what is not right) is left to the command,
+which does the same or says what is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from everstep.capturing.command import ENTRY, HASHES, VARIABLE, parsed
+from everstep.errors import CaptureError
+from everstep.trail.naming import MEMORY, folder_of, without_password
+
+TRAIL, DEFAULT = "EVERSTEP_TRAIL", ".everstep/trail.db"
+DURABILITIES = ("sync", "async", "exit")
+_FLAGS = frozenset({"--children", "--quiet", "--json"})
+_WITH_WORD = frozenset({"--id", "--durability", "--trail"})
+
+
+def url_of(named: str | None) -> str:
+    """The trail that is meant."""
+    return named or os.environ.get(TRAIL) or DEFAULT
+
+
+def launch(trail: str | None, command: Sequence[str], said: dict[str, Any]) -> None:
+    """Become the program, under capture, in the trail of this name. Does not return."""
+    program = parsed(command, others=bool(said.get("children") or said.get("mode")))
+    shown = trail and without_password(trail)  # in commands that we tell of
+    said = {"trail": url_of(trail), "named": shown, "words": list(command), **said}
+    environment = dict(os.environ)
+    environment[VARIABLE] = json.dumps(said)
+    environment["PYTHONHASHSEED"] = HASHES
+    program.start(ENTRY, environment)
+
+
+def launch_new(trail: str | None, command: Sequence[str], said: dict[str, Any]) -> None:
+    """The same for a new run, whose trail need not be there."""
+    url = url_of(trail)
+    if "://" not in url:
+        (folder_of(url) or Path(url).expanduser()).parent.mkdir(parents=True, exist_ok=True)
+    launch(trail, command, {**said, "new": True})
+
+
+def record(words: Sequence[str]) -> None:
+    """Become the program of `record [--id ID] ... -- PROGRAM ...`. Returns if that is not what the words say."""
+    if not words or words[0] != "record" or "--" not in words:
+        return
+    end = words.index("--")
+    found = _plain(words[1:end])
+    if found is None or url_of(found["trail"]) == MEMORY:
+        return
+    trail = found.pop("trail")
+    with suppress(CaptureError, OSError):  # the command says what is wrong
+        launch_new(trail, words[end + 1 :], found)
+
+
+def _plain(options: Sequence[str]) -> dict[str, Any] | None:
+    """What options say, each of them with a word of its own; None if there are others."""
+    said: dict[str, Any] = {name[2:]: False for name in _FLAGS} | {name[2:]: None for name in _WITH_WORD}
+    left = iter(options)
+    for option in left:
+        word = next(left, "-") if option in _WITH_WORD else None
+        if (option not in _FLAGS and word is None) or (word is not None and word.startswith("-")):
+            return None
+        said[option[2:]] = True if word is None else word
+    is_known = said["durability"] is None or said["durability"] in DURABILITIES
+    return said if is_known else None
