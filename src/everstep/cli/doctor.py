@@ -12,7 +12,7 @@ import apsw
 import click
 
 from everstep.cli import exits, plain
-from everstep.cli.checking import report_of
+from everstep.cli.checking import heard, report_of
 from everstep.cli.output import Cell, Column
 from everstep.cli.session import Session, is_interrupted, options, session
 from everstep.cli.text import count, duration, size
@@ -40,18 +40,19 @@ def doctor(*, deep: bool) -> int:
     found: dict[str, Any] = {"versions": _versions(), "key": _key(), "trail": None}
     problem: EverstepError | None = None
     health: Health | None = None
-    try:
-        trail = here.open()
-        with here.output.busy("looking at the trail"):
-            health = trail.store.health() if isinstance(trail.store, Measures) else None
-            found["trail"] = _trail(trail, health)
-            if deep:
-                found["trail"]["verify"] = report_of(trail.verify())
-    except EverstepError as error:
-        problem = error
-        place = without_password(here.url) if here.on_server else str(here.path)
-        found["trail"] = {"path": place, "problem": exits.words_of(error)}
-    found["warnings"] = list(_warnings(found, health))
+    with heard() as said:
+        try:
+            trail = here.open()
+            with here.output.busy("looking at the trail"):
+                health = trail.store.health() if isinstance(trail.store, Measures) else None
+                found["trail"] = _trail(trail, health)
+                if deep:
+                    found["trail"]["verify"] = report_of(trail.verify())
+        except EverstepError as error:
+            problem = error
+            place = without_password(here.url) if here.on_server else str(here.path)
+            found["trail"] = {"path": place, "problem": exits.words_of(error)}
+    found["warnings"] = [*said, *_warnings(found, health)]
     if here.output.as_json:
         here.output.data(doctor=found)
     else:

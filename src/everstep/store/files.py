@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from fcntl import LOCK_SH
 from itertools import groupby, islice
 from pathlib import Path
@@ -54,7 +55,7 @@ class FilesStore(Grouped[Reading]):
         self._patience = patience
         self._closed = False
         self._folder = -1  # open while this process writes: what it locks
-        self._told: list[str] = []  # what whoever writes has to be told
+        self._told: deque[str] = deque()  # what whoever writes has to be told
         self._cache = ValueCache()
         self._group = GroupCommit(self._commit, self.where)
         with translated(self.where), at_work():
@@ -74,7 +75,7 @@ class FilesStore(Grouped[Reading]):
                 if not found or reading.rebuilt:
                     self._place.write_facts(facts)  # first: folders alone would be somebody else's
                 self._place.make_folders()
-        _tell(reading.rebuilt)
+        _tell(deque(reading.rebuilt))
 
     @contextmanager
     def _locked(self, how: int) -> Iterator[None]:
@@ -102,9 +103,12 @@ class FilesStore(Grouped[Reading]):
 
     def _write(self, work: Callable[[Reading], T]) -> T:
         result = super()._write(work)
-        told, self._told = self._told, []
-        _tell(told)
+        _tell(self._told)
         return result
+
+    def _check_writable(self) -> None:
+        super()._check_writable()
+        _tell(self._told)  # of the write before: nobody may have waited for that
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         """Do the work of all jobs durably. Runs under the group's lead."""
@@ -139,6 +143,7 @@ class FilesStore(Grouped[Reading]):
             batch.undo()
             for job in jobs:
                 job.error = files_layout.translate(error, self.where)
+        self._told += batch.reading.rebuilt
 
     def _try(self, job: Job) -> None:
         job.error = None
@@ -179,7 +184,7 @@ class FilesStore(Grouped[Reading]):
             with self._locked(LOCK_SH):
                 reading = Reading(self._place, certain=True)
                 result = work(reading)
-        _tell(reading.rebuilt)
+        _tell(deque(reading.rebuilt))
         return result
 
     def run(self, run_id: str) -> RunRow:
@@ -211,8 +216,18 @@ class FilesStore(Grouped[Reading]):
 
     def inspect(self) -> list[str]:
         self._check_open()
-        with translated(self.where), at_work(), self._locked(LOCK_SH):
-            return list(files_checking.inspect(Reading(self._place, certain=True)))
+        with translated(self.where):
+            found = [text for look in files_checking.parts(self._place) for text in self._looked(look)]
+        return list(dict.fromkeys(found))  # what is damaged in all parts is said once
+
+    def _looked(self, look: files_checking.Look) -> list[str]:
+        """What is found in a part of the trail. Looked for without a lock first, as by whoever reads."""
+        with at_work():
+            with suppress(DamagedError):
+                if not list(look(Reading(self._place, certain=False))):
+                    return []
+            with self._locked(LOCK_SH):
+                return list(look(Reading(self._place, certain=True)))
 
     def health(self) -> Health:
         return self._read(files_checking.health)
@@ -248,6 +263,7 @@ class FilesStore(Grouped[Reading]):
             self._group.close()
         self._closed = True
         self._let_go()
+        _tell(self._told)
 
     def _let_go(self) -> None:
         folder, self._folder = self._folder, -1
@@ -270,6 +286,7 @@ class FilesStore(Grouped[Reading]):
         self._group.born()
 
 
-def _tell(told: list[str]) -> None:
-    for text in told:
-        warnings.warn(text, RebuiltWarning, stacklevel=5)
+def _tell(told: deque[str]) -> None:
+    with suppress(IndexError):  # there is no more; each is told once, by whoever takes it
+        while True:
+            warnings.warn(told.popleft(), RebuiltWarning, stacklevel=5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from everstep import actual
@@ -13,34 +14,56 @@ from everstep.errors import DamagedError
 from everstep.store import files_layout as layout
 from everstep.store import files_pages as pages
 from everstep.store import schema
-from everstep.store.files_layout import BEGIN, FORMAT, RUN
-from everstep.store.files_reading import Reading, Stored
+from everstep.store.files_layout import BEGIN, FORMAT, RUN, Place
+from everstep.store.files_reading import Reading, Stored, left_out
 from everstep.store.health import Counted, Health, counted, facts_of_place, weaknesses_of_place
 
+Look = Callable[[Reading], Iterator[str]]
 
-def inspect(reading: Reading) -> Iterator[str]:
-    """What is damaged, missing, or says in words what its bytes do not."""
-    place, keys = reading.place, dict[int, Path]()
-    yield from _words(reading, place.marker, lambda: layout.facts_page(place.facts()))
-    for folder in place.live():
-        try:
-            run = reading.in_place(folder)
-        except DamagedError as damage:
-            yield damage.what
-            continue
-        other = keys.setdefault(run.row.key, folder)
-        if other is not folder:
-            yield f"{place.name(folder)} and {place.name(other)} have one key, as if trails had been put together"
-        yield from _run(reading, run)
-    for folder in place.dropped():
-        try:
-            yield from _run(reading, reading.stored(folder))
-        except DamagedError as damage:
-            yield damage.what
-    yield from (told for told in reading.rebuilt if not told.startswith(layout.MARKER))  # of which it was told above
-    for path in sorted(place.pieces.iterdir()) if place.pieces.is_dir() else ():
-        if layout.is_piece(path.name) and blob_id(path.read_bytes()).hex() != path.name:
+
+def parts(place: Place) -> Iterator[Look]:
+    """Looks that find what is damaged, missing, or says in words what its bytes do not. Many, so that nobody waits."""
+    keys: dict[int, Path] = {}
+    yield _marker
+    for folder in (*place.live(), *place.dropped()):
+        yield partial(_folder, folder, keys)
+    yield _pieces
+
+
+def _marker(reading: Reading) -> Iterator[str]:
+    facts, path = reading.facts, reading.place.marker
+    yield from reading.rebuilt or _words(reading, path, lambda: layout.facts_page(facts))
+
+
+def _folder(folder: Path, keys: dict[int, Path], reading: Reading) -> Iterator[str]:
+    """What is to be said of the folder of a run, whose keys are gathered."""
+    place, gone = reading.place, layout.is_dropped(folder)
+    if not folder.is_dir():  # it was let go of meanwhile
+        return
+    try:
+        run = reading.stored(folder) if gone else reading.in_place(folder)
+    except DamagedError as damage:
+        yield left_out(damage)
+        return
+    other = folder if gone else keys.setdefault(run.row.key, folder)
+    if other != folder:
+        yield f"{place.name(folder)} and {place.name(other)} have one key, as if trails had been put together"
+    yield from _run(reading, run)
+    yield from reading.rebuilt
+
+
+def _pieces(reading: Reading) -> Iterator[str]:
+    there = reading.place.pieces
+    for path in sorted(there.iterdir()) if there.is_dir() else ():
+        if layout.is_piece(path.name) and not _is_whole(path):
             yield f"the stored piece {path.name} was changed"
+
+
+def _is_whole(piece: Path) -> bool:
+    try:
+        return blob_id(piece.read_bytes()).hex() == piece.name
+    except FileNotFoundError:  # it was let go of meanwhile: who refers to it is told with that
+        return True
 
 
 def _run(reading: Reading, run: Stored) -> Iterator[str]:
@@ -68,6 +91,8 @@ def _words(reading: Reading, path: Path, make: Callable[[], str]) -> Iterator[st
     try:
         if make().encode() != path.read_bytes():
             yield f"the text of {reading.place.name(path)} was changed; what counts is what was written"
+    except FileNotFoundError:  # between the two
+        yield f"{reading.place.name(path)}: it is missing"
     except DamagedError as damage:
         yield f"{reading.place.name(path)}: {damage.what}"
 

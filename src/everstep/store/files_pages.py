@@ -34,6 +34,11 @@ class Row(NamedTuple):
     mark: int  # counts the checkpoints of the trail, so that they have an order; 0 for other steps
     entry: Entry
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it belongs: to a run, by its key, and a step."""
+        return self.key, self.entry.seq
+
 
 class Facts(NamedTuple):
     """What is known of the trail as a whole."""
@@ -50,6 +55,11 @@ class KeptFrame(NamedTuple):
     frame: Keyframe
     shared: bool  # whether forks may use it
     base: bool  # whether a pruned run begins with it
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """As that of a step."""
+        return self.key, self.frame.seq
 
 
 def page(fields: dict[str, Any]) -> str:

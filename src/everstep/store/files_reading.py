@@ -6,9 +6,9 @@ Only retention takes files away: what looks damaged is read again while nobody w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from everstep import actual
 from everstep.codec import chain
@@ -25,7 +25,7 @@ from everstep.store.reading import require
 
 _END, _FAILED, _ACTIVE = KIND_NUMBER[Kind.END], STATUS_NUMBER[Status.FAILED], STATUS_NUMBER[Status.ACTIVE]
 
-_MOVED = DamagedError("it is another step's")
+P = TypeVar("P", Row, KeptFrame)
 
 
 class Stored(NamedTuple):
@@ -163,7 +163,7 @@ class Reading:
             except DamagedError as damage:
                 if not self.certain:
                     raise
-                self.rebuilt.append(str(damage))
+                self.rebuilt.append(left_out(damage))
 
     def in_place(self, folder: Path) -> Stored:
         """The run in a folder, if that is the folder of this run. Raises DamagedError."""
@@ -217,14 +217,24 @@ class Reading:
 
     def row_at(self, whose: RunRow, holder: Stored, seq: int) -> Row:
         """A row in the folder of a run, read for a run that it belongs to. Raises DamagedError."""
-        path = layout.step_file(holder.folder, seq)
+        return self._at(layout.step_file(holder.folder, seq), pages.read_row, whose, holder, seq)
+
+    def _at(self, path: Path, read: Callable[[Path], P], whose: RunRow, holder: Stored, seq: int) -> P:
         try:
-            row = pages.read_row(path)
+            found = read(path)
         except DamagedError as damage:
             raise self._named(damage, path, whose, seq) from None
-        if (row.key, row.entry.seq) != (holder.row.key, seq):
-            raise self._named(_MOVED, path, whose, seq)
-        return row
+        if found.place != (holder.row.key, seq):
+            raise self._named(DamagedError("it is another step's"), path, whose, seq)
+        return found
+
+    def require_all(self, run: Stored, last: int) -> None:
+        """See that no row of a run's history is missing, up to one of them. Raises DamagedError with its seq."""
+        for part in reversed(self.history(run)):
+            there = set(layout.numbers(part.run.folder / "steps"))
+            for seq in range(max(run.row.base, part.first), min(last, part.last) + 1):
+                if seq not in there:
+                    self.row_at(run.row, part.run, seq)  # which says so
 
     def rows(self, run: Stored, first: int, last: int) -> list[Row]:
         """Rows of a run's history, in order."""
@@ -273,22 +283,15 @@ class Reading:
             for seq in reversed(layout.numbers(part.run.folder / "keyframes")):
                 if not run.row.base - 1 <= seq <= min(at, part.last) or (best is not None and seq <= best.seq):
                     continue
-                kept = self.frame_at(part.run, seq, run.row)
+                kept = self.frame_at(run.row, part.run, seq)
                 if self._counts(kept, part, run):
                     best = kept.frame
                     break
         return best
 
-    def frame_at(self, holder: Stored, seq: int, whose: RunRow) -> KeptFrame:
-        """A keyframe in the folder of a run. Raises DamagedError with its seq."""
-        path = layout.frame_file(holder.folder, seq)
-        try:
-            kept = pages.read_frame(path)
-        except DamagedError as damage:
-            raise self._named(damage, path, whose, seq) from None
-        if (kept.key, kept.frame.seq) != (holder.row.key, seq):
-            raise self._named(_MOVED, path, whose, seq)
-        return kept
+    def frame_at(self, whose: RunRow, holder: Stored, seq: int) -> KeptFrame:
+        """A keyframe in the folder of a run, read for a run that it belongs to. Raises DamagedError with its seq."""
+        return self._at(layout.frame_file(holder.folder, seq), pages.read_frame, whose, holder, seq)
 
     def _counts(self, kept: KeptFrame, part: Stretch, run: Stored) -> bool:
         """Whether a keyframe is one of the run's history.
@@ -318,6 +321,11 @@ def failed(run: RunRow, entry: Entry) -> bool:
     """Whether a row counts among a run's errors. Its end says of the run what a step said before."""
     own = run.fork_seq is None or entry.seq > run.fork_seq
     return own and entry.status == _FAILED and entry.kind != _END
+
+
+def left_out(damage: DamagedError) -> str:
+    """What is said of a run that cannot be told by anything."""
+    return f"a run was left out: {damage.what}. Take its folder from a backup."
 
 
 def _lost(name: str, damage: DamagedError, what: str) -> str:

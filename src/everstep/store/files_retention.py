@@ -53,7 +53,7 @@ def raise_base(reading: Reading, run_id: str, base: Keyframe, since: int) -> boo
         raise PrunedError(run_id, base.seq, row.base)
     _next_generation(reading)
     # One that stood there before is in the forks' history too, and stays so.
-    stood = layout.frame_file(run.folder, base.seq).exists() and reading.frame_at(run, base.seq, row).shared
+    stood = layout.frame_file(run.folder, base.seq).exists() and reading.frame_at(row, run, base.seq).shared
     row = row._replace(base=base.seq + 1)
     row = row._replace(errors=sum(failed(row, found.entry) for found in reading.own(run._replace(row=row))))
     batch = Batch(Reading(reading.place, certain=True))
@@ -92,7 +92,7 @@ def _forget_frames(reading: Reading, runs: Runs, key: int, first: int) -> None:
             if seq >= run.row.base:
                 path.unlink()
             else:  # the base of a pruned run, which cannot do without it; no fork may look at it any more
-                kept = reading.frame_at(run, seq, run.row)
+                kept = reading.frame_at(run.row, run, seq)
                 layout.replace(path, pages.frame_page(kept._replace(shared=False)))
         if there:
             layout.sync(run.folder / "keyframes")
@@ -179,7 +179,7 @@ def _sweep_pieces(place: Place, reading: Reading, runs: Runs) -> int:
     live: set[bytes] = set()
     for run in runs.values():
         for seq in layout.numbers(run.folder / "keyframes"):
-            kept = reading.frame_at(run, seq, run.row).frame
+            kept = reading.frame_at(run.row, run, seq).frame
             live.update(refs(frame.unpack(kept.data), lambda piece: frame.unpack(reading.blob(piece))))
         for seq in layout.numbers(run.folder / "steps"):
             live.update(blob_ids(reading.row_at(run.row, run, seq).entry))

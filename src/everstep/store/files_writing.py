@@ -202,6 +202,7 @@ def _start(reading: Reading, new: NewRun) -> _Start:
 def _fork_point(reading: Reading, source_id: str, seq: int) -> _Start:
     source = reading.find(source_id)
     require(source.row, seq)
+    reading.require_all(source, seq)  # it would be made of what nobody can read
     link, kept = reading.locate(source, seq)[1].entry.hash, None
     if source.row.base > 0:
         kept = reading.keyframe(source, source.row.base - 1)

@@ -53,29 +53,31 @@ class Report:
 
 def verify(store: Store, run_id: str | None) -> Report:
     """Check one run, or everything. Damage in one place does not stop the look at the rest."""
-    runs, damage = ([store.run(run_id)], list[Damage]()) if run_id is not None else _all_runs(store)
-    steps = 0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DamageWarning)
+        runs = [store.run(run_id)] if run_id is not None else _all_runs(store)
+    told = dict.fromkeys(str(each.message) for each in caught if issubclass(each.category, DamageWarning))
+    damage, steps = [Damage(what) for what in told], 0
     for run in runs:
         seen, found = _verify_run(store, run)
         steps += seen
         damage += found
     if run_id is None and isinstance(store, Inspects):
         try:
-            damage += [Damage(what) for what in store.inspect()]
+            known = {one.what for one in damage}
+            damage += [Damage(what) for what in store.inspect() if what not in known]
         except DamagedError as found:
             damage.append(Damage(found.what, found.run_id, found.seq))
     return Report(len(runs), steps, tuple(damage))
 
 
-def _all_runs(store: Store) -> tuple[list[RunRow], list[Damage]]:
+def _all_runs(store: Store) -> list[RunRow]:
     runs: list[RunRow] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", DamageWarning)
-        while page := store.runs(RunQuery(limit=_PAGE, before=runs[-1].key if runs else None)):
-            if runs and page[0].key >= runs[-1].key:  # else it would never end
-                raise DamagedError("the runs are not in order")
-            runs += page
-    return runs, [Damage(str(warning.message)) for warning in caught if issubclass(warning.category, DamageWarning)]
+    while page := store.runs(RunQuery(limit=_PAGE, before=runs[-1].key if runs else None)):
+        if runs and page[0].key >= runs[-1].key:  # else it would never end
+            raise DamagedError("the runs are not in order")
+        runs += page
+    return runs
 
 
 def _verify_run(store: Store, run: RunRow) -> tuple[int, list[Damage]]:
@@ -96,7 +98,7 @@ def _verify_run(store: Store, run: RunRow) -> tuple[int, list[Damage]]:
                 if keyframes[entry.seq] != entry.hash
             ]
     except DamagedError as found:
-        return seen, [*damage, Damage(found.what, run.id, found.seq, found.intact)]
+        return seen, [*damage, *_with_those_below(store, run, found)]
     if seen and last != run.hash:
         damage.append(Damage("the run does not point at its newest step", run.id, run.seq))
     if failed != run.errors:
@@ -104,6 +106,20 @@ def _verify_run(store: Store, run: RunRow) -> tuple[int, list[Damage]]:
     if [entry.seq for _, entry in store.marked(run.id, _CHECKPOINT, len(marks) + 1)] != marks[::-1]:
         damage.append(Damage("its index of checkpoints does not match its steps", run.id))
     return seen, damage
+
+
+def _with_those_below(store: Store, run: RunRow, found: DamagedError) -> list[Damage]:
+    """What was found, behind what is damaged before it: a missing row is seen before those below it are read."""
+    below: list[Damage] = []
+    intact = found.intact
+    if intact is not None:
+        try:
+            for _ in Reader(store).history(run._replace(seq=intact)):
+                pass
+        except DamagedError as lower:
+            below = _with_those_below(store, run, lower)
+            intact = below[0].intact
+    return [*below, Damage(found.what, run.id, found.seq, intact)]
 
 
 def _intact_keyframes(store: Store, run: RunRow, damage: list[Damage]) -> Iterator[Keyframe]:
