@@ -5,7 +5,6 @@ Awaited answers leave in the order of the record part by part: code may go on at
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from everstep.capturing import threads, turns
 from everstep.capturing.calls import Call
 from everstep.capturing.exchange import Exchange, inside, wait
 from everstep.run.lanes import Lane
+from everstep.trail.late import asyncio
 
 _END: Any = object()
 

@@ -6,7 +6,6 @@ business of `calling`.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,6 +24,7 @@ from everstep.run.execution import Execution
 from everstep.run.flow import Suspended
 from everstep.run.lanes import CURRENT, Lane
 from everstep.run.restoring import restored
+from everstep.trail.late import asyncio
 
 _HALTED = 3  # the status of a program that nobody asks for one: whoever captures it tells of the cause
 

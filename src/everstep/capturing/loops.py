@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from typing import Any
 
 from everstep.run.execution import Execution
-from everstep.run.lanes import CURRENT, OF_TASK, OUTSIDE, here, outside
+from everstep.run.lanes import CURRENT, OF_TASK, OUTSIDE, outside
 from everstep.run.spawning import enter_loop, knows_loop, leave_loop
+from everstep.trail.late import asyncio, running_loop
 
-_init = asyncio.BaseEventLoop.__init__
-_set_factory = asyncio.BaseEventLoop.set_task_factory
-_run = asyncio.Runner.run
 _entering = False
 PASSES = ContextVar("everstep_passes", default=False)  # whether what a task of ours does next is to tell the program
 
@@ -23,7 +19,7 @@ PASSES = ContextVar("everstep_passes", default=False)  # whether what a task of 
 @contextmanager
 def known(run: Execution) -> Iterator[None]:
     """Give the tasks of the loop that runs here lanes, if one does: the code around is one of them."""
-    loop = asyncio._get_running_loop()  # noqa: SLF001 - the public one raises where there is none
+    loop = running_loop()
     task = None if loop is None else asyncio.current_task()
     if loop is None or task is None:
         yield
@@ -80,35 +76,7 @@ def _is_of_program(handle: Any) -> bool:
     return lane.scope.leaf is None or lane.scope.leaf.is_left
 
 
-def _is_captured() -> bool:
-    lane = here()
-    return lane is not None and lane.run.captured is not None
-
-
-@functools.wraps(_init)
-def _init_in_lane(self: asyncio.BaseEventLoop, *args: Any, **kwargs: Any) -> None:
-    _init(self, *args, **kwargs)
-    if _is_captured():
-        enter(self)
-
-
-@functools.wraps(_set_factory)
-def _set_factory_in_lane(self: asyncio.BaseEventLoop, factory: Any) -> None:
-    _set_factory(self, factory)
-    if not _entering and knows_loop(self):
-        enter(self)
-
-
-@functools.wraps(_run)
-def _run_in_lane(self: asyncio.Runner, *args: Any, **kwargs: Any) -> Any:
-    if _is_captured() and not knows_loop(self.get_loop()):  # one that is not asyncio's own
-        enter(self.get_loop())
-    return _run(self, *args, **kwargs)
-
-
-def watch() -> None:
-    """Wrap the ways loops begin. Once: to unwrap would race with others who wrap them."""
-    if asyncio.BaseEventLoop.__init__ is _init:
-        asyncio.BaseEventLoop.__init__ = _init_in_lane  # type: ignore[method-assign, assignment] # this is the wrapping
-        asyncio.BaseEventLoop.set_task_factory = _set_factory_in_lane  # type: ignore[method-assign] # as above
-        asyncio.Runner.run = _run_in_lane  # type: ignore[method-assign] # as above
+def factory_set(loop: asyncio.AbstractEventLoop) -> None:
+    """Somebody set what makes the tasks of a loop: if they have lanes, those of the new one get them too."""
+    if not _entering and knows_loop(loop):
+        enter(loop)

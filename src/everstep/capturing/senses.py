@@ -85,7 +85,6 @@ class Senses:
         self._goes_on = life.resumed
         self._jump(0, self.clock.root)
         clock.watch()
-        sleeping.watch()
         entropy.watch()
 
     def _time_of(self, entry: Entry, hand: clock.Hand) -> int:

@@ -251,7 +251,6 @@ def capture(
 def captured(trail: Trail, run_id: str | None, program: Program, how: How) -> Iterator[Session]:
     """`capture`, of whole programs too."""
     seams.install()
-    loops.watch()
     strays.watch()
     look_up()
     session = Session(_begun(trail, run_id, program, how), program, how)

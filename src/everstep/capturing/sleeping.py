@@ -12,29 +12,32 @@ Loops that do not wait by a selector (uvloop, Windows' own) keep their timers.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import threading
 import time
 from collections.abc import Callable, Iterable
 from contextvars import Context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from everstep.capturing import stillness
-from everstep.capturing.clock import Hand, lane_of, looked_at
+from everstep.capturing.clock import Hand
 from everstep.codec.chain import Entry
 from everstep.run.execution import Execution
 from everstep.run.lanes import Lane
 from everstep.run.life import about_run
+from everstep.trail.late import Late, asyncio
+
+if TYPE_CHECKING:
+    from everstep.capturing.seams.asyncio import Held
 
 FIRED = "fired"  # in what a row says: the timers that ended before it, each with its place in the order
-_OURS = "everstep."
 _FIRST_NAP, _LONGEST_NAP = 1e-4, 5e-3  # seconds between two looks at what other threads do
 
 _PATIENCE = 1.0  # seconds until a job that has ended goes on, whether its turn has come or not
 _LONG_PATIENCE = 10.0  # seconds until a timer ends in a replay, though on record a job ended first that is at work
 
+_SEAM = Late("everstep.capturing.seams.asyncio")  # loaded by whoever loads asyncio
 _Id = tuple[str, int]  # of a timer: the lane that set it, and how many it had set before; of a job: its lane, and 0
 
 
@@ -43,23 +46,6 @@ def fired(entries: Iterable[Entry]) -> dict[_Id, float]:
     needle = FIRED.encode()  # few rows have some, and to read what a row says takes longer than to search it
     rows = (about_run(entry).get(FIRED) or () for entry in entries if needle in entry.meta)
     return {(lane, number): mark for row in rows for mark, lane, number in row}
-
-
-class Held(asyncio.TimerHandle):
-    """A timer that no loop knows of: it ends when its turn has come."""
-
-    def __init__(self, timers: Timers, when: float, job: tuple[Any, ...], context: Context | None) -> None:
-        callback, args, self.loop = job
-        super().__init__(when, callback, args, self.loop, context)
-        self._timers = timers
-        self.mark: float | None = None
-        self.due: Callable[[], None] = lambda: None
-        self.takes_time = True
-
-    def cancel(self) -> None:
-        """Never end."""
-        super().cancel()
-        self._timers.forget(self)
 
 
 class Timers:
@@ -88,12 +74,12 @@ class Timers:
         due = functools.partial(hand.move, hand.ns + round(delay * 1e9))
         mark = self._on_record.get((place, number))
         if (self._replays or mark is not None) and _follow(loop, self):
-            held = Held(self, when, job, context)
+            held: Held = _SEAM.Held(self, when, job, context)
             held.mark, held.due = mark, due
             self._held.append(held)
             return held
         live = Live(self._run, (place, number), due)
-        live.handle = _call_at(loop, when, live, *job[:2], context=context)
+        live.handle = _SEAM.call_at(loop, when, live, *job[:2], context=context)
         return live.handle
 
     def wait_for_job(self, path: str, loop: Any) -> Callable[[Callable[[], None]], None]:
@@ -106,7 +92,7 @@ class Timers:
 
     def _job_ended(self, loop: Any, mark: float, go_on: Callable[[], None]) -> None:
         self._jobs.discard(mark)
-        held = Held(self, loop.time() + _PATIENCE, (go_on, (), loop), None)
+        held: Held = _SEAM.Held(self, loop.time() + _PATIENCE, (go_on, (), loop), None)
         held.mark, held.takes_time = mark, False
         self._held.append(held)
 
@@ -287,77 +273,3 @@ def _follow(loop: Any, timers: Timers) -> bool:
         loop.time = _Time(loop.time)
     selector.timers = timers
     return True
-
-
-_call_at, _call_later = asyncio.BaseEventLoop.call_at, asyncio.BaseEventLoop.call_later
-_wrap = asyncio.wrap_future
-
-
-def _timers_here(callback: Any) -> tuple[Timers, Lane, Hand] | None:
-    """Those that a new timer belongs to; None if it is none of a captured program's."""
-    found = looked_at()
-    if found is None or (getattr(callback, "__module__", None) or "").startswith(_OURS):
-        return None
-    captured = found[0].run.captured
-    return None if captured is None else (captured.senses.timers, *found)
-
-
-@functools.wraps(_call_at)
-def _call_at_held(self: Any, when: Any, callback: Any, *args: Any, context: Any = None) -> Any:
-    found = _timers_here(callback)
-    if found is None or when is None or self.is_closed():
-        return _call_at(self, when, callback, *args, context=context)
-    timers, lane, hand = found
-    delay = round(when - self.time(), 3)  # how far ahead it was meant to be, a little before
-    return timers.set(lane, hand, when, delay, (callback, args, self), context)
-
-
-@functools.wraps(_call_later)
-def _call_later_held(self: Any, delay: Any, callback: Any, *args: Any, context: Any = None) -> Any:
-    found = _timers_here(callback)
-    if found is None or delay is None or self.is_closed():
-        return _call_later(self, delay, callback, *args, context=context)
-    timers, lane, hand = found
-    return timers.set(lane, hand, self.time() + delay, delay, (callback, args, self), context)
-
-
-# The jobs.
-
-
-@functools.wraps(_wrap)
-def _wrapped_in_turn(future: Any, *, loop: Any = None) -> asyncio.Future[Any]:
-    """What awaits a job of a pool, and goes on among timers and answers where it went on."""
-    found = looked_at()
-    lane = None if found is None or found[0].run.captured is None else lane_of(future)
-    wrapped = _wrap(future, loop=loop)
-    if found is None or lane is None:
-        return wrapped
-    hand, loop = found[1], wrapped.get_loop()
-    gone_on: asyncio.Future[Any] = loop.create_future()
-    ended = lane.run.captured.senses.timers.wait_for_job(lane.path, loop)
-
-    def go_on() -> None:
-        hand.meet(lane)
-        if not gone_on.done():
-            _copy(wrapped, gone_on)
-
-    wrapped.add_done_callback(lambda _: ended(go_on))
-    gone_on.add_done_callback(lambda _: wrapped.cancel() if gone_on.cancelled() else None)
-    return gone_on
-
-
-def _copy(source: asyncio.Future[Any], target: asyncio.Future[Any]) -> None:
-    if source.cancelled():
-        target.cancel()
-    elif (error := source.exception()) is not None:
-        target.set_exception(error)
-    else:
-        target.set_result(source.result())
-
-
-def watch() -> None:
-    """Wrap the ways to set a timer. Once: to unwrap would race with others who wrap them."""
-    if asyncio.BaseEventLoop.call_at is _call_at:
-        asyncio.wrap_future = asyncio.futures.wrap_future = _wrapped_in_turn
-        asyncio.BaseEventLoop.call_at = _call_at_held  # type: ignore[method-assign, assignment] # this is the wrapping
-        asyncio.BaseEventLoop.call_later = _call_later_held  # type: ignore[method-assign, assignment] # as above

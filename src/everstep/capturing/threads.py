@@ -20,7 +20,6 @@ What is not settled by this, and may differ in a replay:
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import platform
 import threading
@@ -32,6 +31,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from everstep.capturing.stillness import OURS, Watch, inside_call, watch
+from everstep.trail.late import asyncio
 
 if TYPE_CHECKING:
     from everstep.run.execution import Execution

@@ -5,8 +5,9 @@ Each for threads, and for what is awaited: there the turnstile decides among tas
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
+
+from everstep.trail.late import asyncio
 
 if TYPE_CHECKING:
     from everstep.capturing.exchange import Exchange

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from everstep.run.life import Life
 from everstep.run.result import RunResult
+from everstep.trail.late import asyncio
 
 
 async def begun(life: Life, begin: Callable[[], RunResult[Any] | None]) -> RunResult[Any] | None:

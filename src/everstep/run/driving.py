@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ from everstep.errors import UnknownLoopError
 from everstep.run.flow import CALL, DELIVER, RESTART, SLEEP, SUSPEND, WAIT, Flow, Suspended
 from everstep.run.lanes import CURRENT, OF_TASK, Lane
 from everstep.run.spawning import knows_loop
+from everstep.trail.late import asyncio
 
 
 def drive(flow: Flow, lane: Lane, call: Callable[[], Any]) -> Any:

@@ -5,7 +5,6 @@ Everything here is decided without waiting. The flow of a step (flow.py) says wh
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from everstep.run.stopping import Stoppable
 from everstep.run.telling import Telling
 from everstep.run.turnstile import Turnstile
 from everstep.store.base import LEASE_SECONDS
+from everstep.trail.late import asyncio
 from everstep.trail.reading import Reader
 from everstep.trail.trail import Trail
 

@@ -6,7 +6,6 @@ sleep, wait for the outcome's turn, or suspend. What the driver got is sent back
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator
 from contextlib import suppress
 from itertools import count
@@ -34,6 +33,7 @@ from everstep.run.lanes import Lane, Scope
 from everstep.run.pen import Waiter
 from everstep.run.restoring import serve
 from everstep.run.stopping import RESTARTING
+from everstep.trail.late import asyncio
 
 if TYPE_CHECKING:
     from everstep.run.steps import Step

@@ -6,12 +6,13 @@ copied and passed around freely, while a task is one task.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
+
+from everstep.trail.late import asyncio, running_loop
 
 if TYPE_CHECKING:
     from everstep.journal.track import Track
@@ -202,7 +203,7 @@ def here() -> Lane | None:
     lane = CURRENT.get()
     if lane is OUTSIDE:
         return None
-    if asyncio._get_running_loop() is None:  # noqa: SLF001 - the public one raises where there is none, at ten times the price
+    if running_loop() is None:
         known = OF_THREAD.lane
     else:
         task = asyncio.current_task()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -44,6 +43,7 @@ from everstep.store.base import RunRow
 from everstep.trail.answers import CANCEL, cancel, unknown_prompt
 from everstep.trail.beginning import begin, check_inputs
 from everstep.trail.detail import text
+from everstep.trail.late import asyncio
 from everstep.trail.reading import Reader
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from everstep.codec.chain import Entry
 from everstep.errors import EverstepError, RunStoppedError
 from everstep.store.base import Append, Keyframe
+from everstep.trail.late import asyncio
 from everstep.trail.scribe import Scribe
 from everstep.trail.trail import Trail
 
-Waiter = Callable[[], object] | asyncio.Future[Any] | None
+Waiter: TypeAlias = "Callable[[], object] | asyncio.Future[Any] | None"
 _BACKLOG = 1_000  # rows that may wait to be written when nobody waits for them
 _CHUNK = 500  # rows that one transaction writes at the end of a run that wrote nothing before
 

@@ -7,7 +7,6 @@ through. Other pools are served by `everstep.submit`.
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import functools
 import sys
@@ -20,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 from everstep.errors import JournalError
 from everstep.run.lanes import CURRENT, OF_TASK, OF_THREAD, Lane, here
+from everstep.trail.late import asyncio
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import inspect
 import sys
@@ -21,6 +20,7 @@ from everstep.run.heart import live_runs
 from everstep.run.lanes import CURRENT, OUTSIDE, Lane, here
 from everstep.run.retry import ONCE, Retry
 from everstep.run.streams import stream, stream_awaited
+from everstep.trail.late import asyncio
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from everstep.errors import EverstepError, RunStoppedError
 from everstep.run.lanes import Lane, Scope
 from everstep.run.pen import Pen
 from everstep.run.turnstile import Turnstile
+from everstep.trail.late import asyncio
 
 if TYPE_CHECKING:
     from everstep.run.execution import Execution

@@ -7,7 +7,6 @@ was cut off has none: its code is gone through again, over the steps inside that
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import copy
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -25,6 +24,7 @@ from everstep.run.asked import Ask
 from everstep.run.driving import known_loop
 from everstep.run.lanes import CURRENT, Lane, here
 from everstep.run.restoring import restored
+from everstep.trail.late import asyncio
 
 if TYPE_CHECKING:
     from everstep.run.steps import Step

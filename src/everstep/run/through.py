@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import contextvars
 import signal
@@ -21,6 +20,7 @@ from everstep.run.lanes import CURRENT, OF_TASK
 from everstep.run.life import Life
 from everstep.run.result import RunResult
 from everstep.run.spawning import enter_loop, leave_loop
+from everstep.trail.late import asyncio
 
 ErrorHandling = Literal["raise", "continue"]
 _QUIET, _QUIET_TURNS = 0.01, 3  # how long, and how often in a row, nothing may move in a run that waits for an answer

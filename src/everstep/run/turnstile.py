@@ -10,7 +10,6 @@ program has done all it can with the one before, or has been at it for two hundr
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +18,7 @@ from weakref import WeakSet
 from everstep.journal import Journal
 from everstep.journal.track import Recorded
 from everstep.run.lanes import outside
+from everstep.trail.late import asyncio, running_loop
 
 TURNS = 4  # of the loop between two outcomes: with one, code that sleeps between its steps still saw another order
 _MOST_TURNS = 200  # of a loop whose program is never still, as one that looks around all the time
@@ -104,7 +104,7 @@ class Turnstile:
         """
         if self.lanes <= 1 and not self._recorded and not self._live:
             return None
-        if self.loop is None or asyncio._get_running_loop() is not self.loop:  # noqa: SLF001 - the public one raises where there is none
+        if self.loop is None or running_loop() is not self.loop:
             return None
         place: asyncio.Future[None] = self.loop.create_future()
         self._live.append(place)
@@ -123,7 +123,7 @@ class Turnstile:
         loop = self.loop
         if loop is None or self._turning or not (self._recorded or self._live) or loop.is_closed():
             return
-        if asyncio._get_running_loop() is loop:  # noqa: SLF001 - the public one raises where there is none
+        if running_loop() is loop:
             self._begin(loop)
         else:
             loop.call_soon_threadsafe(self._begin, loop, context=outside())

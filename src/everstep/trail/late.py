@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 class Late:
     """A module that is loaded late. asyncio alone takes a quarter of the time in which a command lists runs."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    __slots__ = ("__dict__", "_module")
+
+    def __init__(self, module: str) -> None:
+        self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(import_module(self._name), name)
-        setattr(self, name, value)
-        return value
+        module = import_module(self._module)
+        self.__dict__ = module.__dict__  # from now on it has what the module has, whatever others put there
+        return getattr(module, name)
+
+
+if TYPE_CHECKING:
+    import asyncio as asyncio  # noqa: PLC0414 - others take it from here
+else:
+    asyncio = Late("asyncio")
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs here; None where none does, as where nobody has loaded asyncio."""
+    running: Any = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)  # it may be half loaded
+    found: asyncio.AbstractEventLoop | None = None if running is None else running()
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 from everstep.policy.rules import Rule
 from everstep.trail.beginning import Beginning, begin
 from everstep.trail.forking import Forking, fork
+from everstep.trail.late import asyncio
 from everstep.trail.recorder import AsyncRecorder
 from everstep.trail.scribe import Scribe
 from everstep.trail.trail import Trail

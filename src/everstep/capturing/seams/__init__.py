@@ -10,7 +10,7 @@ from everstep.capturing.imports import Patch, when_imported
 # The module that is patched when it is imported, and who patches it.
 _SEAMS = {
     "aiohttp": "aiohttp",
-    "asyncio.base_events": "asyncio_subprocess",
+    "asyncio": "asyncio",
     "http.client": "http_client",
     "httpx": "httpx",
     "httpx2": "httpx",
