@@ -32,6 +32,7 @@ EverstepError
 │   ├── InputsDifferError         the run was started with other inputs
 │   ├── ItemsDifferError          a map that has completed is given items that it did not have
 │   ├── OwnedError                another live process owns the run
+│   │   └── CopyAtWorkError         another copy is at work on it
 │   ├── StaleWriterError          this process lost the run to another
 │   ├── ForkedError               the process was forked, and its recorder with it
 │   ├── ConflictError             the run moved on underneath
@@ -378,12 +379,28 @@ class OwnedError(RunError):
     def __init__(self, run_id: str, owner: str, seconds_left: float) -> None:
         self.run_id, self.owner, self.seconds_left = run_id, owner, seconds_left
         if seconds_left > _LASTING:
-            super().__init__(f"run {run_id!r} belongs to {owner}: it is not all there.")
+            super().__init__(
+                f"run {run_id!r} is not all there: {owner} is at work on it, or was cut off. Copy it again from the "
+                "trail it comes from, which goes on where that stopped. If that trail is gone, fork what there is."
+            )
             return
         super().__init__(
             f"run {run_id!r} is owned by {owner} for another {seconds_left:.1f} s. "
             "Wait for it to finish. If its process is gone, the run can be taken over: at once on the same machine, "
             "elsewhere when the lease ends. A recorder of your own gives it up with release()."
+        )
+
+
+class CopyAtWorkError(OwnedError):
+    """Another copy is at work on the run, in the trail that it is to be copied to."""
+
+    def __init__(self, run_id: str, owner: str, seconds_left: float, where: str) -> None:
+        self.run_id, self.owner, self.seconds_left, self.where = run_id, owner, seconds_left, where
+        RunError.__init__(
+            self,
+            f"another copy is at work on run {run_id!r} in {where}: {owner}. Copy it again when that one is done, or "
+            "was stopped: it goes on where that stopped. One on another machine that is gone without a word counts "
+            f"as stopped in {seconds_left:.0f} s.",
         )
 
 
@@ -475,7 +492,7 @@ class DamagedError(EverstepError):
         way_out = (
             f"The newest intact point before it is step {intact}: fork there to go on."
             if intact is not None
-            else "Run `trail.verify()` to see what is intact, and restore the file from a backup."
+            else "Run `trail.verify()` to see what is intact, and restore the trail from a backup."
         )
         super().__init__(f"damage{where}: {what}. {way_out}")
 

@@ -159,7 +159,7 @@ def test_a_copy_that_is_killed_goes_on_where_it_stopped(place: Path) -> None:
         assert copying.wait() == -signal.SIGKILL
     reached = head(to, "long")
     assert 2_000 < reached < 24_999
-    with everstep.open(to) as there, pytest.raises(OwnedError, match="copy it again"):
+    with everstep.open(to) as there, pytest.raises(OwnedError, match="Copy it again"):
         there.record("long")
     told = data("copy", source, to)["copy"]
     assert (told["runs"], told["steps"]) == (1, 24_999 - reached)

@@ -149,7 +149,7 @@ def test_nobody_goes_on_with_a_run_before_those_inside_it_are_there(pair: tuple[
 
     with pytest.raises(KeyboardInterrupt):
         Copying(source.store, to.store, (), stop).once()
-    with pytest.raises(OwnedError, match="copy it again"):
+    with pytest.raises(OwnedError, match="Copy it again"):
         to.record("dad")
     assert source.copy(to).ok
     same(source, to)
@@ -164,7 +164,7 @@ def test_a_run_is_not_there_as_long_as_a_part_of_it_cannot_be(two: tuple[Trail, 
     refused = {refusal.run_id: str(refusal.error) for refusal in source.copy(to).refused}
     assert list(refused) == ["dad/kid", "dad"]
     assert "'dad/kid', which is a part of it" in refused["dad"]
-    with pytest.raises(OwnedError, match="copy it again"):
+    with pytest.raises(OwnedError, match="Copy it again"):
         to.record("dad")
 
 

@@ -13,7 +13,7 @@ from everstep.model import FINISHED, STATUSES, Kind, Status, StepError
 from everstep.store.base import RunQuery, RunRow
 from everstep.trail import asking
 from everstep.trail.beginning import begin
-from everstep.trail.owner import is_gone
+from everstep.trail.owner import HELD, is_copy, is_gone
 from everstep.trail.reading import Reader
 
 if TYPE_CHECKING:
@@ -121,11 +121,17 @@ def _waiting_at(run: RunRow, found: list[StepRecord], pause: int | None) -> Step
     return found[0]
 
 
-def stop(trail: Trail, run: RunRow) -> bool:
-    """Ask who works on a run to stop. Whether somebody does. Raises RunFinishedError."""
+def _check_stoppable(run: RunRow) -> None:
+    if is_copy(run.owner):  # a copy hears no requests; and what it has not brought may say that the run has ended
+        raise OwnedError(run.id, run.owner, HELD)
     status = STATUSES[run.status]
     if status in FINISHED:
         raise RunFinishedError(run.id, status)
+
+
+def stop(trail: Trail, run: RunRow) -> bool:
+    """Ask who works on a run to stop. Whether somebody does. Raises RunFinishedError, OwnedError."""
+    _check_stoppable(run)
     if run.owner is None or is_gone(run.owner):
         return False
     trail.store.request(run.id, STOP)
@@ -133,10 +139,8 @@ def stop(trail: Trail, run: RunRow) -> bool:
 
 
 def cancel(trail: Trail, run: RunRow) -> None:
-    """End a run that nobody works on; ask its owner to, where there is one. Raises RunFinishedError."""
-    status = STATUSES[run.status]
-    if status in FINISHED:
-        raise RunFinishedError(run.id, status)
+    """End a run that nobody works on; ask its owner to, where there is one. Raises RunFinishedError, OwnedError."""
+    _check_stoppable(run)
     if run.owner is not None and not is_gone(run.owner):
         trail.store.request(run.id, CANCEL)
         return

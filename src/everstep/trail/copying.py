@@ -92,11 +92,12 @@ class Copying:
 
     def once(self) -> Copied:
         """Copy all that there is."""
-        for run in self._family() if self._names else self._oldest_first():
-            if self.stopped:
-                break
-            self._take(run)
-        self._finish_around()
+        with self._way.at_work():
+            for run in self._family() if self._names else self._oldest_first():
+                if self.stopped:
+                    break
+                self._take(run)
+            self._finish_around()
         return self.done
 
     def again(self) -> Copied:
@@ -106,12 +107,13 @@ class Copying:
         """
         self.done.refused = [each for each in self.done.refused if self._seen.get(each.run_id or "") != _AGAIN]
         refused = {refusal.run_id for refusal in self.done.refused}
-        for run in self._family() if self._names else self._moved():
-            if self.stopped:
-                break
-            if run.id not in refused and self._seen.get(run.id) != (run.hash, run.status):
-                self._take(run)
-        self._finish_around()
+        with self._way.at_work():
+            for run in self._family() if self._names else self._moved():
+                if self.stopped:
+                    break
+                if run.id not in refused and self._seen.get(run.id) != (run.hash, run.status):
+                    self._take(run)
+            self._finish_around()
         return self.done
 
     def _take(self, run: RunRow) -> None:

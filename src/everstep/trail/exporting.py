@@ -26,8 +26,8 @@ from everstep.codec.told import told
 from everstep.errors import OwnedError, PrunedError, RunNotFoundError, StoreError, UnreadableError
 from everstep.model import STATUSES, from_micros
 from everstep.store.base import ALL, RunQuery, RunRow, Store
+from everstep.trail.owner import HELD, is_copy
 from everstep.trail.reading import Reader
-from everstep.trail.transferring import HELD, OWNER
 
 FORMAT = 1
 FILE_MAX = 1 << 28
@@ -68,8 +68,8 @@ def _family(store: Store, top: RunRow) -> Iterator[Exported]:
     """The run, and all that are below it: those that its rows name, and those that say they are its children."""
     if top.base > 0:
         raise PrunedError(top.id, 0, top.base, way_out="A run is exported whole: export one that is.")
-    if top.owner == OWNER:
-        raise OwnedError(top.id, OWNER, HELD)
+    if is_copy(top.owner):
+        raise OwnedError(top.id, top.owner, HELD)
     known, waiting = {top.id}, [top]
     while waiting:
         run = waiting.pop(0)

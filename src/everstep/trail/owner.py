@@ -7,15 +7,23 @@ import socket
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeGuard
 
 from everstep import actual
 
+COPY = "a copy by "  # begins the names of owners that copy: no process, because only a copy goes on with half a run
+HELD = 1e8  # seconds that a copy owns a run: until all of it is there, whenever that is
 _BOOT, _PROCESSES = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
 
 
 def new_owner() -> str:
     """A name for a writer that nobody else has."""
     return f"{socket.gethostname()}:{os.getpid()}:{_place()}{actual.token(4)}"
+
+
+def is_copy(owner: str | None) -> TypeGuard[str]:
+    """Whether the owner is a copy, at work or cut off: the run is not all there."""
+    return owner is not None and owner.startswith(COPY)
 
 
 def is_gone(owner: str) -> bool:

@@ -1,15 +1,16 @@
 """One run taken from one store to another, byte for byte, so that it can be looked at and resumed there.
 
 Every row is checked against the chain as it goes through, every piece against its name, and at the end the head. What
-is there already is not written again. Until a run is there up to its head it belongs to the copy, so that nobody goes
-on with half of it.
+is there already is not written again. Until a run is there up to its head it belongs to the copy, so that nobody but
+another copy goes on with half of it.
 """
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple
@@ -19,18 +20,31 @@ from everstep.codec.blobs import blob_id
 from everstep.codec.chain import Entry
 from everstep.codec.keyframe import refs
 from everstep.codec.record import blob_ids
-from everstep.errors import DamagedError, DamageWarning, HistoryDiffersError, OwnedError, PrunedError, RunNotFoundError
+from everstep.errors import (
+    ConflictError,
+    CopyAtWorkError,
+    DamagedError,
+    DamageWarning,
+    HistoryDiffersError,
+    OwnedError,
+    PrunedError,
+    RunExistsError,
+    RunNotFoundError,
+    StaleWriterError,
+)
 from everstep.model import FINISHED, STATUS_NUMBER, STATUSES, Status
-from everstep.store.base import Append, Claim, Keyframe, NewRun, RunRow, Store
+from everstep.store.base import LEASE_SECONDS, Append, Claim, Keyframe, NewRun, RunRow, Store
 from everstep.trail.beginning import give_up_for_dead
+from everstep.trail.owner import COPY, HELD, is_copy, is_gone, new_owner
 from everstep.trail.reading import Reader
 
-OWNER = "a copy that is not finished (copy it again)"  # no process: only another copy goes on with what one began
-HELD = 1e8  # seconds: until it is finished, whenever that is
 _ACTIVE = STATUS_NUMBER[Status.ACTIVE]
 _ROWS = 1_000  # that are read at once
 _BYTES = 1 << 23  # of large values that are held at once, if no single row has more
 _SENT = 1 << 18  # pieces that are known to be there; of more they are sent again
+_LOOKS = 3  # at what is there, when others write to it meanwhile
+_OVERTAKEN = (RunExistsError, StaleWriterError, ConflictError)  # another was quicker: how is seen at the next look
+_stopped = set[str]()  # the copies of this process that are not at work: it may live on long after them
 
 Written = Callable[[Sequence[Entry], Sequence[dict[bytes, bytes]]], object]
 """Is told of rows that are durable there, and of the pieces that went with them."""
@@ -58,17 +72,33 @@ class Transfer:
 
     def __init__(self, source: Store, to: Store, written: Written) -> None:
         self._source, self._to, self._written = source, to, written
+        self._owner = COPY + new_owner()  # of its own: two with one name could not tell each other apart
         self._reader = Reader(source)
         self._sent: set[bytes] = set()  # pieces of keyframes that are there, as long as the generation is this one
         self._generation = -1
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """While it takes runs, other copies leave those alone that it has begun."""
+        _stopped.discard(self._owner)
+        try:
+            yield
+        finally:
+            _stopped.add(self._owner)
 
     def take(self, run: RunRow) -> Outcome:
         """Copy a run up to the head that its row tells, or what is missing of it.
 
         Raises HistoryDiffersError, OwnedError and PrunedError for what is there, DamagedError for what is here.
         """
-        if run.owner == OWNER:
-            raise OwnedError(run.id, OWNER, HELD)
+        for _ in range(_LOOKS - 1):
+            with suppress(*_OVERTAKEN):
+                return self._take(run)
+        return self._take(run)
+
+    def _take(self, run: RunRow) -> Outcome:
+        if is_copy(run.owner):
+            raise OwnedError(run.id, run.owner, HELD)
         there = _find(self._to, run.id)
         outcome = Outcome.COPIED if there is None else self._compared(run, there)
         if outcome is not Outcome.COPIED:
@@ -78,12 +108,11 @@ class Transfer:
             hold = self._add(run, part, hold) if isinstance(hold, Claim) else self._make(run, part, hold)
         if isinstance(hold, NewRun):  # a fork that has no rows of its own yet
             hold = self._to.create(replace(hold, lease=0.0))
-        self._finish(run, hold)
-        return outcome
+        return self._finish(run, hold)
 
     def begin(self, run: RunRow) -> None:
         """Make a run there that waits for others, all of it but its last row, and keep it."""
-        if run.owner == OWNER or _find(self._to, run.id) is not None:
+        if is_copy(run.owner) or _find(self._to, run.id) is not None:
             return
         hold, first, before = self._beginning(run)
         last = hash_at(self._source, run, run.seq - 1)
@@ -100,8 +129,8 @@ class Transfer:
     def _compared(self, run: RunRow, there: RunRow) -> Outcome:
         """What is there of the run: COPIED if it is a beginning, and the rest can follow."""
         if there.hash == run.hash:
-            if there.owner == OWNER:  # a copy was interrupted just before its end
-                self._to.renew(self._to.claim(run.id, OWNER, 0), 0)
+            if is_copy(there.owner):  # it was interrupted just before its end
+                self._to.renew(self._taken_over(there, there.owner), 0)
             return Outcome.SAME
         if there.seq < run.seq:
             known = hash_at(self._source, run, there.seq)
@@ -118,16 +147,35 @@ class Transfer:
 
     def _going_on(self, there: RunRow) -> tuple[Claim | NewRun, int, bytes]:
         """The right to write, the first row that is missing, and what that one follows."""
-        give_up_for_dead(self._to, there)
-        claim = self._to.claim(there.id, OWNER, HELD)
+        if is_copy(there.owner):
+            claim = self._taken_over(there, there.owner)
+        else:
+            give_up_for_dead(self._to, there)
+            claim = self._to.claim(there.id, self._owner, HELD)
         self._under(claim)
         return claim, claim.seq + 1, claim.hash
+
+    def _taken_over(self, there: RunRow, owner: str) -> Claim:
+        """The right to go on with what another copy began. Raises CopyAtWorkError if that one still does.
+
+        Not by a claim: the run would have to be given up first, and whoever comes just then would go on with half.
+        Should the other be there after all, nothing is lost: both write the same rows, each behind the one it follows.
+        """
+        process, left = (
+            owner.removeprefix(COPY),
+            there.lease - HELD + LEASE_SECONDS - time.time(),
+        )  # since it last wrote
+        if owner != self._owner and owner not in _stopped and left > 0 and not is_gone(process):
+            raise CopyAtWorkError(there.id, process, left, self._to.where)
+        claim = Claim(there.id, self._owner, there.epoch, there.seq, there.hash, there.key, there.generation, HELD)
+        self._to.renew(claim, HELD)
+        return claim
 
     def _beginning(self, run: RunRow) -> tuple[Claim | NewRun, int, bytes]:
         """The run to create, the first row that it is to get, and what that one follows."""
         came_from = None if run.forked_from is None or run.fork_seq is None else (run.forked_from, run.fork_seq)
         new = NewRun(
-            id=run.id, owner=OWNER, created=run.created, workflow=run.workflow, tags=run.tags, parent=run.parent,
+            id=run.id, owner=self._owner, created=run.created, workflow=run.workflow, tags=run.tags, parent=run.parent,
             retry_of=run.retry_of, retry_index=run.retry_index, root=run.root, came_from=came_from,
         )  # fmt: skip
         if came_from is not None and (shared := self._shared(run, *came_from)) is not None:
@@ -233,13 +281,14 @@ class Transfer:
         self._sent.update(pieces)
         self._written(entries, (blobs, pieces))
 
-    def _finish(self, run: RunRow, claim: Claim) -> None:
+    def _finish(self, run: RunRow, claim: Claim) -> Outcome:
         """See that the head is the same, and give the run up: whoever wants to may go on with it."""
         there = self._to.run(run.id)
-        if there.hash != run.hash:
-            raise HistoryDiffersError(run.id, (run.seq, run.hash), self._to.where, (there.seq, there.hash))
-        if there.owner == OWNER:
+        if there.hash != run.hash:  # somebody went on with it at once, or it is not what was written
+            return self._compared(run, there)
+        if there.owner == self._owner:
             self._to.renew(claim, 0)
+        return Outcome.COPIED
 
 
 def _find(store: Store, run_id: str) -> RunRow | None:

@@ -1,0 +1,220 @@
+"""What others do meanwhile in a trail that runs are copied to, and what is said of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from everstep import DamageWarning, Trail
+from everstep.errors import CopyAtWorkError, OwnedError
+from everstep.store.base import Claim, NewRun
+from everstep.trail import transferring
+from everstep.trail.copying import Copying
+from everstep.trail.owner import COPY, HELD
+from tests.integration.copying import PAIRS, Places, keyframes, names, noise, notes, same
+from tests.integration.support import environment, output
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transferring, "_ROWS", 50)
+
+
+@pytest.fixture(params=PAIRS, ids="-".join)
+def pair(request: pytest.FixtureRequest, places: Places) -> tuple[Trail, Trail]:
+    kind, other = request.param
+    return places.open(kind), places.open(other)
+
+
+def test_who_works_on_a_run_there_is_not_disturbed(two: tuple[Trail, Trail]) -> None:
+    """Promise 4."""
+    source, to = two
+    notes(source, "run", "a")
+    source.copy(to)
+    worker = to.record("run")
+    notes(source, "run", "b")
+    copied = source.copy(to)
+    assert isinstance(copied.refused[0].error, OwnedError)
+    worker.step("c")
+    assert list(names(to, "run")) == ["start", "a", "c"]
+
+
+def test_who_worked_on_a_run_there_and_died_is_not_waited_for(two: tuple[Trail, Trail]) -> None:
+    source, to = two
+    notes(source, "run", "a")
+    source.copy(to)
+    output("import everstep, os, sys; everstep.open(sys.argv[1]).record('run'); os._exit(0)", to.store.where)
+    assert to.run("run").owner is not None
+    notes(source, "run", "b")
+    assert source.copy(to).ok
+    same(source, to)
+
+
+def test_pieces_that_are_removed_there_meanwhile_are_sent_again(two: tuple[Trail, Trail]) -> None:
+    """Promise 9: no keyframe refers to what is gone."""
+    source, to = two
+    notes(source, "run", *noise(200))
+    waiting: list[Any] = []
+
+    def let_go(done: int, _: int) -> None:
+        if done > 50 and not waiting:
+            waiting.append(done)
+            notes(to, "short", "x", "y")
+            to.prune("short", keep=1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DamageWarning)
+        Copying(source.store, to.store, (), let_go).once()
+        assert waiting
+        assert to.verify("run").ok
+    assert keyframes(to.store, "run").keys() < keyframes(source.store, "run").keys()
+    assert to.state("run") == source.state("run")
+
+
+def test_pieces_that_went_with_a_run_there_are_sent_again(two: tuple[Trail, Trail]) -> None:
+    """Promise 9: another run that has the same needs them."""
+    source, to = two
+    notes(source, "one", *noise(80))
+    notes(source, "two")
+    running = Copying(source.store, to.store)
+    running.once()
+    to.drop("one")
+    notes(source, "two", *noise(80))
+    assert running.again().ok
+    assert len(keyframes(to.store, "two")) > 1
+    assert to.verify("two").ok
+    assert to.state("two") == source.state("two")
+
+
+def halfway(source: Trail, to: Trail, then: Callable[[], object]) -> Copying:
+    """A copy that does something once, when there is half of its run "a"."""
+    done: list[object] = []
+
+    def tell(*_: object) -> None:
+        if not done and to.store.run("a").owner is not None:
+            done.append(None)
+            then()
+
+    return Copying(source.store, to.store, (), tell)
+
+
+def test_of_two_copies_at_once_one_says_that_the_other_is_at_work(pair: tuple[Trail, Trail]) -> None:
+    """Promise 4: it copies the other runs, and later goes on with what the other left."""
+    source, to = pair
+    for run in "abc":
+        notes(source, run, *map(str, range(70)))
+    second = Copying(source.store, to.store)
+    first = halfway(source, to, second.once)
+    assert first.once().ok
+    assert (first.done.runs, first.done.same, second.done.runs) == (1, 2, 2)
+    [refusal] = second.done.refused
+    assert isinstance(refusal.error, CopyAtWorkError)
+    said = str(refusal.error)
+    assert f"another copy is at work on run 'a' in {to.store.where}: {socket.gethostname()}:{os.getpid()}:" in said
+    assert "it goes on where that stopped" in said
+    assert (second.again().ok, second.done.same) == (True, 1)
+    same(source, to)
+
+
+COPIER = """
+import sys, everstep
+from everstep.trail import transferring
+from everstep.trail.copying import Copying
+transferring._ROWS = 50
+source, to = map(everstep.open, sys.argv[1:])
+Copying(source.store, to.store, (), lambda *_: (print("half", flush=True), sys.stdin.read())).once()
+"""
+
+
+def test_a_copy_in_another_process_is_named_and_gone_on_with_when_it_is_gone(two: tuple[Trail, Trail]) -> None:
+    """Promises 2 and 4."""
+    source, to = two
+    notes(source, "a", *map(str, range(70)))
+    command = [sys.executable, "-c", COPIER, source.store.where, to.store.where]
+    with subprocess.Popen(command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as copier:
+        assert copier.stdout is not None
+        assert copier.stdout.readline() == b"half\n"
+        [refusal] = source.copy(to).refused
+        assert isinstance(refusal.error, CopyAtWorkError)
+        assert f":{copier.pid}:" in refusal.error.owner
+        copier.kill()
+        copier.wait()
+        assert source.copy(to).steps == 71 - 50
+    same(source, to)
+
+
+def test_a_copy_on_another_machine_is_waited_for_as_long_as_an_owner_is(
+    two: tuple[Trail, Trail], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, to = two
+    notes(source, "a", *map(str, range(70)))
+    with pytest.raises(KeyboardInterrupt):
+        halfway(source, to, interrupt).once()
+    run = to.store.run("a")
+    to.store.renew(Claim("a", COPY + "far:1:0", run.epoch, run.seq, run.hash, run.key, run.generation), HELD)
+    [refusal] = source.copy(to).refused
+    assert isinstance(refusal.error, CopyAtWorkError)
+    assert 100 < refusal.error.seconds_left <= 120
+    monkeypatch.setattr(transferring, "LEASE_SECONDS", 0)
+    assert source.copy(to).ok
+    same(source, to)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_that_another_copy_made_just_now_is_there(
+    pair: tuple[Trail, Trail], monkeypatch: pytest.MonkeyPatch, *, finished: bool
+) -> None:
+    """As is one whose making was sent again, because the answer to it was lost."""
+    source, to = pair
+    notes(source, "a", "x")
+    if finished:
+        source.record("a").finish("well")
+    create = to.store.create
+
+    def quicker(new: NewRun) -> Claim:
+        create(replace(new, owner=COPY + "another:1:0"))
+        return create(new)
+
+    monkeypatch.setattr(to.store, "create", quicker)
+    copied = source.copy(to)
+    assert (copied.ok, copied.same) == (True, 1)
+    same(source, to)
+
+
+def test_half_of_a_run_cannot_be_cancelled_or_stopped(pair: tuple[Trail, Trail]) -> None:
+    """Promises 2 and 13: nobody would hear it; and what is not there yet may say that the run has ended."""
+    source, to = pair
+    notes(source, "a", *map(str, range(70)))
+
+    def ask() -> None:
+        for word in (to.cancel, to.stop):
+            with pytest.raises(OwnedError, match=r"not all there.*Copy it again"):
+                word("a")
+
+    assert halfway(source, to, ask).once().ok
+    assert to.store.run("a").request is None
+    to.cancel("a")
+    assert to.run("a").status == "cancelled"
+
+
+def test_a_cancel_here_is_copied_as_all_that_happens_is(apart: tuple[Trail, Trail]) -> None:
+    source, to = apart
+    notes(source, "a", *map(str, range(70)))
+    notes(source, "b", "x")
+    source.cancel("b")
+    halfway(source, to, lambda: source.cancel("a")).once()
+    assert (to.run("a").status, to.run("b").status) == ("active", "cancelled")
+    assert source.copy(to).steps == 1
+    same(source, to)
