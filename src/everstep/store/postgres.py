@@ -114,16 +114,18 @@ class PostgresStore(Grouped[Link]):
 
     def _persist(self, jobs: Sequence[Job]) -> None:
         """Do the work of all jobs, again if others were in the way or the server went away meanwhile."""
-        end, tries = time.monotonic() + self._patience, 0
+        end, tries, said = time.monotonic() + self._patience, 0, ""
         while True:
-            link = self._writing(end)
+            link = self._writing(end, said)
             try:
                 self._transact(link, jobs)
             except driver.Error as error:
                 lost, tries = postgres_link.is_lost(error, link), tries + 1
                 self._settle(link)
-                if lost and time.monotonic() > end:
-                    raise ServerLostError(self.where, self._patience, _words(error)) from error
+                if lost:
+                    said = said or _words(error)
+                    if time.monotonic() > end:
+                        raise ServerLostError(self.where, self._patience, said) from error
                 if not lost and (tries > _TRIES or not postgres_link.is_passing(error)):
                     if postgres_link.is_unfit(error):
                         raise
@@ -160,8 +162,11 @@ class PostgresStore(Grouped[Link]):
             self._writer = None
             link.close()
 
-    def _writing(self, end: float) -> Link:
-        """The connection that writes, made anew if it was lost. Raises ServerLostError when no server comes back."""
+    def _writing(self, end: float, said: str = "") -> Link:
+        """The connection that writes, made anew if it was lost. Raises ServerLostError when no server comes back.
+
+        What the server said before it went tells more than that it is gone: that its disk is full, as the case may be.
+        """
         self._check_open()
         naps = iter(_NAPS)
         while self._writer is None or self._writer.closed:
@@ -169,7 +174,8 @@ class PostgresStore(Grouped[Link]):
                 self._writer = postgres_link.connect(self._place, read_only=False)
             except ServerUnreachableError as error:
                 if time.monotonic() > end:
-                    raise ServerLostError(self.where, self._patience, error.reason) from error
+                    reason = f"{said}; then {error.reason}" if said else error.reason
+                    raise ServerLostError(self.where, self._patience, reason) from error
                 time.sleep(next(naps, _NAPS[-1]))
         return self._writer
 
