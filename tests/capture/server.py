@@ -378,14 +378,15 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.004)
     parser.add_argument("--seed", type=int)
     args = parser.parse_args()
-    over = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: over.set())
+    # Blocked in every thread and waited for: a handler runs in the main thread, which a signal that another thread
+    # takes does not wake.
+    ends = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     with ModelServer(args.port, delay=args.delay, seed=args.seed) as server:
         new = args.port_file.with_suffix(".new")
         new.write_text(str(server.port), "utf-8")
         new.replace(args.port_file)
-        over.wait()
+        signal.sigwait(ends)
 
 
 if __name__ == "__main__":
