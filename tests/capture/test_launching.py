@@ -94,3 +94,24 @@ main.main()
     loaded = set(done.stdout.split())
     assert "everstep.cli.launching" in loaded
     assert not loaded & {"click", "asyncio", "apsw", "rich", "inspect"}
+
+
+def test_a_recorded_program_loads_nothing_that_only_others_need(tmp_path: Path) -> None:
+    program = ["--", sys.executable, "-c", "import gc, sys; print(gc.isenabled(), *sys.modules)"]
+    words = [sys.executable, "-m", "everstep.cli", "record", "--trail", str(tmp_path / "trail.db"), *program]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    collects, *loaded = done.stdout.split()
+    assert collects == "True"
+    assert "everstep.capturing.session" in loaded
+    assert not set(loaded) & {"click", "asyncio", "ssl", "rich", "unittest", "everstep.capturing.seal"}
+
+
+def test_time_machine_knows_classes_of_tests_once_there_can_be_some() -> None:
+    code = """
+import sys
+from everstep.capturing import clock
+assert clock.is_there() and "unittest" not in sys.modules
+import time_machine, unittest
+assert time_machine.TestCase is unittest.TestCase
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -20,10 +20,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any, SupportsIndex
 from weakref import WeakKeyDictionary
 
 from everstep import actual
+from everstep.capturing.imports import when_imported
 from everstep.run.lanes import Lane, here
 
 _BUSY = 100_000  # reads between two movements, after which the code must be waiting for the clock itself
@@ -199,18 +201,25 @@ _running = 0
 _travel: Any = None
 
 
+# What time-machine would load for tests alone: pytest for a fixture, and unittest to know a class of tests.
+_FOR_TESTS = {"pytest": None, "unittest": SimpleNamespace(TestCase=type("TestCase", (), {}))}
+
+
 def is_there() -> bool:
     """Whether time-machine is, without which no other clock can be shown."""
-    hidden = "pytest" not in sys.modules
-    if hidden:
-        sys.modules["pytest"] = None  # type: ignore[assignment] # it would be loaded, a tenth of a second, for a fixture
+    if "time_machine" in sys.modules:
+        return True
+    hidden: dict[str, Any] = {name: each for name, each in _FOR_TESTS.items() if name not in sys.modules}
+    sys.modules.update(hidden)
     try:
-        import_module("time_machine")
+        machine = import_module("time_machine")
     except ImportError:
         return False
     finally:
-        if hidden:
-            del sys.modules["pytest"]
+        for name in hidden:
+            del sys.modules[name]
+    if "unittest" in hidden:
+        when_imported({"unittest": lambda module: setattr(machine, "TestCase", module.TestCase)})
     return True
 
 

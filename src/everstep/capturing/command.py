@@ -15,7 +15,8 @@ from typing import NamedTuple
 from everstep.errors import CaptureError
 
 VARIABLE = "EVERSTEP_CAPTURE"
-ENTRY = "everstep.cli.captured"  # the module that runs a program, as the variable says
+ENTRY = "everstep.cli.within"  # the module that runs a program, as the variable says
+_RUNS = "everstep.cli.captured"  # what that loads, with all that it needs
 OUTER = "everstep.capturing.outer"  # the program that stands for a command that is none of Python
 HASHES = "0"  # the seed of all hashes: sets and dicts of a program are in the same order whenever it runs
 CHILDREN = "children"  # in the same: that the programs which it starts are recorded, too
@@ -125,5 +126,5 @@ def _has_everstep(python: str) -> bool:
     if named.parent == ours.parent and named.resolve() == ours.resolve():  # `python` and `python3` of one folder
         return True
     subprocess = import_module("subprocess")  # nobody needs it whose Python is this one
-    tried = subprocess.run([python, "-c", f"import {ENTRY}"], capture_output=True, check=False)
+    tried = subprocess.run([python, "-c", f"import {ENTRY}, {_RUNS}"], capture_output=True, check=False)
     return bool(tried.returncode == 0)

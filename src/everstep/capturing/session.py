@@ -10,17 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from everstep.capturing import loops, seams, senses, strays
-from everstep.capturing.children import Children
 from everstep.capturing.command import CAPTURED, CHILDREN
 from everstep.capturing.exchange import Exchange, Halted, end_open_calls
-from everstep.capturing.seal import Hit, Seal, leave_network, sealed
 from everstep.capturing.stubborn import Patience
 from everstep.capturing.threads import Gate, look_up
 from everstep.codec.chain import Entry
 from everstep.errors import RunFinishedError, SealedError, UnknownOutcomeError
 from everstep.model import Durability
-from everstep.models.prices import Prices, PriceTable
-from everstep.models.reply import Reply
 from everstep.run.asked import Ask
 from everstep.run.flow import Suspended
 from everstep.run.lanes import CURRENT, Lane, here
@@ -34,11 +30,17 @@ from everstep.trail.trail import Trail
 from everstep.trail.twin import AsyncTrail
 
 if TYPE_CHECKING:
+    from everstep.capturing.children import Children
+    from everstep.capturing.seal import Hit, Seal
+    from everstep.models.prices import Prices, PriceTable
+    from everstep.models.reply import Reply
     from everstep.run.replaying import Replay
     from everstep.trail.replayed import ReplayReport
 
-# A program that is recorded does not load them.
+# A program that is recorded does not load them, unless it is told to use them.
 _REPLAYING, _REPLAYED = Late("everstep.run.replaying"), Late("everstep.trail.replayed")
+_SEAL, _CHILDREN = Late("everstep.capturing.seal"), Late("everstep.capturing.children")
+_PRICES, _REPLY = Late("everstep.models.prices"), Late("everstep.models.reply")
 
 Mode = Literal["record", "verify", "lenient"]
 Sealing = Literal["off", "calls", "files", "hard"]
@@ -115,12 +117,12 @@ class Session:
         self.children: Children | None = None  # how its processes are captured, if they are
         if program.children is not None and not self.replays:
             told = {name: getattr(how, name) for name in ("unknown", "durability", "clock", "entropy")}
-            self.children = Children(life.run, program.children, told)
+            self.children = _CHILDREN.Children(life.run, program.children, told)
         self.strays: list[str] = []  # the names of threads that asked, and that no lane of the program started
         self.value: Any = None  # what the program gave
         self.report: ReplayReport | None = None
         self._seal: Seal | None = None
-        self._prices = PriceTable(how.prices) if how.prices else None
+        self._prices: PriceTable | None = _PRICES.PriceTable(how.prices) if how.prices else None
         self.compared: dict[str, Any] = {}  # what the state has at the end
         self.stubborn: Callable[[BaseException], None] | None = None  # what becomes of a program that does not leave
         self._patience = Patience()
@@ -141,7 +143,7 @@ class Session:
         if self._prices is None:
             return used
         counts: dict[str, Any] = {name: used.get(name) for name in _COUNTS}
-        reply = Reply(model=used.get("model"), **counts)
+        reply: Reply = _REPLY.Reply(model=used.get("model"), **counts)
         cost = self._prices.cost(reply, str(used.get("model")))
         return used if cost is None else {**used, "cost": cost}
 
@@ -170,9 +172,9 @@ class Session:
             yield
             return
         if seal == "hard":
-            leave_network()
+            _SEAL.leave_network()
         applies = None if self._program.is_whole else self._is_here
-        with sealed(Seal(None if seal == "calls" else self._how.allow), applies) as self._seal:
+        with _SEAL.sealed(_SEAL.Seal(None if seal == "calls" else self._how.allow), applies) as self._seal:
             yield
 
     def _is_here(self) -> bool:

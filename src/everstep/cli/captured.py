@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import shlex
@@ -23,8 +22,9 @@ from everstep.trail.trail import open as open_trail
 _HOW = ("mode", "unknown", "durability", "tags", "seal", "allow", "clock", "entropy", "parent")  # of capture()
 
 
-def main(words: list[str], said: dict[str, Any]) -> int:
-    """Run the program. Its own status, or that of what kept it from running as it should."""
+def main() -> int:
+    """Run the program of this process. Its own status, or that of what kept it from running as it should."""
+    words, said = sys.argv[1:], json.loads(os.environ.pop(VARIABLE))
     try:
         with open_trail(said["trail"]) as trail:
             return _ran(trail, words, said)
@@ -126,8 +126,3 @@ def _say(text: object) -> None:
 
 def _output(said: dict[str, Any]) -> Any:
     return import_module("everstep.cli.output").Output(as_json=bool(said.get("json")))
-
-
-if __name__ == "__main__":
-    gc.freeze()  # what is loaded by now stays: no collection looks at it, and neither does the end of the process
-    sys.exit(main(sys.argv[1:], json.loads(os.environ.pop(VARIABLE))))
