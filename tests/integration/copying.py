@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import everstep
 from everstep import Trail
 from everstep.store.base import RunRow, Store
+from everstep.trail.copying import Copying
 from tests.integration.support import everything
 from tests.postgres import place
 
@@ -99,3 +100,19 @@ def noise(count: int) -> list[str]:
 
 def names(trail: Trail, run_id: str) -> Iterator[str]:
     return (step.name for step in trail.steps(run_id))
+
+
+def halfway(source: Trail, to: Trail, then: Callable[[], object]) -> Copying:
+    """A copy that does something once, when there is half of its run "a"."""
+    done: list[object] = []
+
+    def tell(*_: object) -> None:
+        if not done and to.store.run("a").owner is not None:
+            done.append(None)
+            then()
+
+    return Copying(source.store, to.store, (), tell)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -15,8 +16,9 @@ import pytest
 import everstep
 from everstep.errors import EverstepError, OwnedError
 from everstep.testing.rows import begin
+from everstep.trail import transferring
 from tests.integration.cli_support import COMMAND, data, on_a_terminal, process, run
-from tests.integration.copying import names, notes, same, same_run
+from tests.integration.copying import Places, halfway, interrupt, names, notes, same, same_run
 from tests.integration.support import environment
 
 
@@ -112,6 +114,34 @@ def test_a_person_sees_a_bar_and_a_password_is_never_shown(trail: Path, postgres
     assert "copied to" in shown.stdout
     assert "hunter2" not in shown.stdout
     assert "hunter2" not in json.dumps(data("copy", trail, url))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "files"])
+def test_half_of_a_run_is_shown_as_that_with_how_to_finish_it(
+    places: Places, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Promise 13: it is not taken for a run at work."""
+    monkeypatch.setattr(transferring, "_ROWS", 50)
+    source, url = places.open("sqlite"), places.url(kind)
+    notes(source, "a", *map(str, range(70)))
+    with pytest.raises(KeyboardInterrupt):
+        halfway(source, places.opened(url), interrupt).once()
+    shown = run("show", "a", "--trail", url)
+    [status] = [line for line in shown.stdout.splitlines() if line.startswith("status")]
+    assert "half copied (a copy by " in status
+    assert "for another" not in status
+    assert f"to finish it: {shlex.join(['everstep', 'copy', 'FROM', url, 'a'])}, with the trail" in shown.stderr
+    assert "next: " not in shown.stderr
+    assert "half copied" in run("runs", "--trail", url).stdout
+    assert data("runs", "--trail", url)["runs"][0]["half_copied"] is True
+    assert data("show", "a", "--trail", url)["show"]["run"]["half_copied"] is True
+    assert data("doctor", "--trail", url)["doctor"]["trail"]["half_copied"] == ["a"]
+    told = run("doctor", "--trail", url)
+    assert "half copied" in told.stdout
+    assert f"next: {shlex.join(['everstep', 'show', 'a', '--trail', url])}" in told.stderr
+    assert run("copy", source.store.where, url, "a").exit_code == 0
+    assert data("runs", "--trail", url)["runs"][0]["half_copied"] is False
+    assert "half copied" not in run("doctor", "--trail", url).stdout
 
 
 # Processes.

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from everstep.store.base import Claim, NewRun
 from everstep.trail import transferring
 from everstep.trail.copying import Copying
 from everstep.trail.owner import COPY, HELD
-from tests.integration.copying import PAIRS, Places, keyframes, names, noise, notes, same
+from tests.integration.copying import PAIRS, Places, halfway, interrupt, keyframes, names, noise, notes, same
 from tests.integration.support import environment, output
 
 
@@ -94,18 +93,6 @@ def test_pieces_that_went_with_a_run_there_are_sent_again(two: tuple[Trail, Trai
     assert to.state("two") == source.state("two")
 
 
-def halfway(source: Trail, to: Trail, then: Callable[[], object]) -> Copying:
-    """A copy that does something once, when there is half of its run "a"."""
-    done: list[object] = []
-
-    def tell(*_: object) -> None:
-        if not done and to.store.run("a").owner is not None:
-            done.append(None)
-            then()
-
-    return Copying(source.store, to.store, (), tell)
-
-
 def test_of_two_copies_at_once_one_says_that_the_other_is_at_work(pair: tuple[Trail, Trail]) -> None:
     """Promise 4: it copies the other runs, and later goes on with what the other left."""
     source, to = pair
@@ -166,10 +153,6 @@ def test_a_copy_on_another_machine_is_waited_for_as_long_as_an_owner_is(
     monkeypatch.setattr(transferring, "LEASE_SECONDS", 0)
     assert source.copy(to).ok
     same(source, to)
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("finished", [True, False])

@@ -22,7 +22,7 @@ from everstep.policy import key
 from everstep.store.base import Measures, RunQuery, RunRow
 from everstep.store.health import Health
 from everstep.trail.naming import without_password
-from everstep.trail.owner import is_gone
+from everstep.trail.owner import is_copy, is_gone
 from everstep.trail.trail import Trail
 
 _AT_WORK = 1_000  # runs that have not ended, the newest: whether each is at work somewhere is looked at
@@ -88,7 +88,11 @@ def _key() -> dict[str, Any]:
 
 
 def _trail(trail: Trail, health: Health | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"path": trail.store.where, "interrupted": _interrupted(trail)}
+    active = trail.store.runs(RunQuery(status=STATUS_NUMBER[Status.ACTIVE], limit=_AT_WORK))
+    found: dict[str, Any] = {
+        "path": trail.store.where, "interrupted": [run.id for run in active if _is_left(run)],
+        "half_copied": [run.id for run in active if is_copy(run.owner)],
+    }  # fmt: skip
     if health is None:
         return found
     oldest = None if health.oldest is None else trail.run(health.oldest)
@@ -111,11 +115,6 @@ def _growth(health: Health, total: int) -> dict[str, Any] | None:
     grown = round((total - (health.dead or 0)) * rows / health.rows)
     daily = {"entries_a_day": round(rows * _DAY / seconds), "bytes_a_day": round(grown * _DAY / seconds)}
     return {"seconds": seconds, "entries": rows, "bytes": grown, **(daily if seconds >= _DAY else {})}
-
-
-def _interrupted(trail: Trail) -> list[str]:
-    active = trail.store.runs(RunQuery(status=STATUS_NUMBER[Status.ACTIVE], limit=_AT_WORK))
-    return [run.id for run in active if _is_left(run)]
 
 
 def _is_left(run: RunRow) -> bool:
@@ -152,6 +151,8 @@ def _print(here: Session, found: dict[str, Any], health: Health | None) -> None:
         output.talk(f"warning: {warning}")
     if trail.get("interrupted"):
         output.talk(f"next: {here.command('show', trail['interrupted'][0])}")
+    elif trail.get("half_copied"):
+        output.talk(f"next: {here.command('show', trail['half_copied'][0])}")
 
 
 def _facts(trail: dict[str, Any], health: Health | None) -> Iterator[tuple[str, Cell | str]]:
@@ -166,11 +167,16 @@ def _facts(trail: dict[str, Any], health: Health | None) -> Iterator[tuple[str, 
     if trail.get("oldest"):
         yield "oldest run", f"{trail['oldest']['id']}, {trail['oldest']['created_at'][:19]}Z"
     if "interrupted" in trail:
-        names = trail["interrupted"]
-        more = f" and {len(names) - _FEW:,} more" if len(names) > _FEW else ""
-        yield "interrupted", Cell(", ".join(names[:_FEW]) + more or "none", "yellow" if names else "")
+        yield "interrupted", _named(trail["interrupted"])
+    if trail.get("half_copied"):
+        yield "half copied", _named(trail["half_copied"])
     if "verify" in trail:
         yield "verified", _verified(trail["verify"])
+
+
+def _named(runs: list[str]) -> Cell:
+    more = f" and {len(runs) - _FEW:,} more" if len(runs) > _FEW else ""
+    return Cell(", ".join(runs[:_FEW]) + more or "none", "yellow" if runs else "")
 
 
 def _shown(value: object) -> str:

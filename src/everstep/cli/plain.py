@@ -16,6 +16,7 @@ from everstep.codec.record import StepRecord
 from everstep.errors import DamagedError, ErasedError
 from everstep.model import Checkpoint, Run, StepError
 from everstep.trail.compare import MISSING, Change
+from everstep.trail.owner import is_copy
 
 VERSION = 1
 TYPE, VALUE = "$type", "value"
@@ -73,6 +74,7 @@ def run(found: Run, *, interrupted: bool) -> dict[str, Any]:
     """A run."""
     return {
         "id": found.id, "workflow": found.workflow, "status": str(found.status), "interrupted": interrupted,
+        "half_copied": is_copy(found.owner),
         "entries": found.step_count, "oldest": found.oldest, "errors": found.error_count, "tags": found.tags,
         "created_at": moment(found.created_at), "ended_at": moment(found.ended_at), "duration_ms": found.duration_ms,
         "owner": found.owner, "parent_run_id": found.parent_run_id, "forked_from": found.forked_from,

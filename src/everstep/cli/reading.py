@@ -16,6 +16,7 @@ from everstep.cli.text import ago, brief, duration, stamp
 from everstep.codec.record import StepRecord
 from everstep.model import FINISHED, Checkpoint, CheckpointKind, Run, Status
 from everstep.store.base import ALL, RunQuery
+from everstep.trail.owner import is_copy
 from everstep.trail.trail import Runs, Trail
 
 _OF_RUNS = FINISHED | {Status.ACTIVE, Status.PAUSED}
@@ -136,7 +137,7 @@ def _run_row(here: Session, run: Run, inside: int | None, *, interrupted: bool) 
     return [
         Cell(run.id, "bold"),
         run.workflow or "-",
-        status_cell("interrupted" if interrupted else str(run.status)),
+        status_cell("interrupted" if interrupted else "half copied" if is_copy(run.owner) else str(run.status)),
         ago(run.created_at) if here.output.person else stamp(run.created_at),
         duration(run.duration_ms),
         *([] if inside is None else [str(inside) if inside else "-"]),

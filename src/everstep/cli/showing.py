@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -27,7 +28,9 @@ from everstep.errors import DamagedError, ErasedError
 from everstep.model import FINISHED, Kind, Run, Status
 from everstep.store.base import ALL
 from everstep.trail.inside import Failed, failed_so_far, is_map
+from everstep.trail.naming import without_password
 from everstep.trail.outline import Node, Outline, error_of, outline
+from everstep.trail.owner import is_copy
 from everstep.trail.trail import Trail
 
 _WIDE = 200  # characters that a result may take
@@ -91,7 +94,11 @@ def _show_run(here: Session, trail: Trail, run: Run, *, everything: bool) -> Non
             for line in lines(tree, everything=everything)
         ]
         here.output.table(*columns(rows))
-    advise(here, run, tree, asked, failed, items, at_work=at_work)
+    if is_copy(run.owner):
+        words = shlex.join(["everstep", "copy", "FROM", without_password(here.url), run.id])
+        here.output.talk(f"to finish it: {words}, with the trail that it comes from.")  # which is not kept
+    else:
+        advise(here, run, tree, asked, failed, items, at_work=at_work)
 
 
 def columns(rows: list[list[Cell | str]]) -> tuple[list[Column], list[list[Cell | str]]]:
@@ -172,6 +179,10 @@ def _failed(found: Failed) -> dict[str, Any]:
 def _standing(trail: Trail, run: Run, *, interrupted: bool) -> Cell:
     if interrupted:
         return Cell("interrupted (active, and at work nowhere)", STYLES["interrupted"])
+    if is_copy(run.owner):
+        return Cell(
+            f"half copied ({run.owner}, at work or cut off): what comes next is not here", STYLES["half copied"]
+        )
     if run.owner is None:
         return status_cell(str(run.status))
     left = trail.store.run(run.id).lease - time.time()

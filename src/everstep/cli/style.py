@@ -18,6 +18,7 @@ STYLES = {
     "failed": "red",
     "active": "cyan",
     "interrupted": "yellow",
+    "half copied": "yellow",
     "paused": "yellow",
     "unknown": "yellow",
     "cancelled": "magenta",
