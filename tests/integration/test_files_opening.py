@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,9 +13,21 @@ import everstep
 from everstep import errors
 from everstep.store.files import FilesStore
 from everstep.store.files_pages import sealed
-from tests.integration.support import output, small_trail
+from tests.integration.cli_support import run
+from tests.integration.support import output, python, small_trail
 from tests.integration.test_bad_input import AS_NOBODY
 from tests.places import IN_MEMORY
+
+# The first time as somebody who may load what the command needs.
+RUNS = """
+from everstep.cli.group import cli
+def runs(url):
+    try:
+        cli.main(["runs", "--trail", url])
+    except SystemExit:
+        pass
+runs("/nowhere/")
+"""
 
 
 @pytest.fixture
@@ -43,6 +56,16 @@ def test_a_trail_is_named_by_a_url_a_slash_or_a_folder_that_is_there(
     assert sorted(found.parent.name for found in folder.rglob("trail.json")) == ["er", "new", "there", "with space"]
     with everstep.open("plain") as trail:  # as ever
         assert not isinstance(trail.store, FilesStore)
+
+
+@pytest.mark.parametrize("url", ["file:x", "file:x/", "file:some/where", "file://some/where", "postgres:x", "sqlite:x"])
+def test_a_url_without_its_slashes_is_no_path(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Promise 13: no file of that name is made."""
+    monkeypatch.chdir(folder)
+    with pytest.raises(errors.UnknownSchemeError, match="'file:///path/to/folder'"):
+        everstep.open(url)
+    assert "file:///path/to/folder" in run("runs", "--trail", url).stderr
+    assert list(folder.iterdir()) == []
 
 
 def test_a_folder_of_somebody_else_is_left_alone(path: Path) -> None:
@@ -100,6 +123,46 @@ def test_a_folder_that_may_not_be_entered_is_named(path: Path) -> None:
     said = output(AS_NOBODY + tries, path).splitlines()
     assert len(said) == 3
     assert all(line.startswith("UnreadableError") for line in said), said
+
+
+@pytest.mark.parametrize("name", ["trail.json", "runs", "runs/r-454349e422f05297/run.json"])
+def test_a_file_that_may_not_be_read_is_named(path: Path, name: str) -> None:
+    """Promise 13: whoever opens it, or reads, is told which and what to do."""
+    small_trail(path)
+    (path / name).chmod(0)
+    for line in output(AS_NOBODY + "told(sys.argv[1], read_only=True)", path).splitlines():
+        assert line.split()[0] in {"UnreadableError", "StoreError"}
+        assert f"{path / name}" in line
+        assert "the right to" in line
+
+
+@pytest.mark.parametrize("name", ["trail/", "trail", "trail.db"])
+def test_a_place_in_a_folder_that_may_not_be_entered_is_named(path: Path, name: str) -> None:
+    """Promise 13: it is not taken for one that is not there; on the command line neither."""
+    small_trail(path)
+    path.parent.chmod(0o700)
+    tries = "told(sys.argv[1], read_only=True); told(sys.argv[1]); runs(sys.argv[1])"
+    done = python(RUNS + AS_NOBODY + tries, f"{path.parent}/{name}")
+    said = [*done.stdout.splitlines(), *done.stderr.splitlines()[1:]]
+    assert len(said) == 3, said
+    assert all("cannot open" in line and "you may not" in line and "the right to" in line for line in said), said
+
+
+def test_a_clone_with_other_ends_of_lines_is_the_same_trail(path: Path) -> None:
+    """Promise 9: git leaves all bytes as they are, whatever its settings say."""
+    with everstep.open(path) as trail, trail.record("r") as recorder:
+        recorder.step("large", output="line\nby\nline\n" * 6_000, output_to="x")
+    clone = path.with_name("clone")
+    for command in (
+        ["init", "-q", path],
+        ["-C", path, "add", "."],
+        ["-C", path, "-c", "user.name=x", "-c", "user.email=x@y", "commit", "-q", "-m", "runs"],
+        ["-c", "core.autocrlf=true", "clone", "-q", path, clone],
+    ):
+        subprocess.run(["git", *map(str, command)], check=True)
+    with everstep.open(clone, read_only=True) as trail:
+        assert trail.verify().damage == ()
+        assert trail.state("r")["x"].startswith("line\nby\n")
 
 
 def test_a_trail_on_a_network_file_system_is_refused_for_writing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -149,6 +150,19 @@ def test_a_database_that_cannot_hold_every_text_is_refused_before_anything_is_ma
 def test_a_url_that_cannot_be_read_is_not_repeated_with_its_password(url: str) -> None:
     """Promise 10."""
     assert isinstance(refusal(url), errors.OpenError)
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("sslmod=require", "option 'sslmod', which libpq does not know.*such as sslmode"),
+        ("sslmode=on", 'invalid sslmode value: "on".*disable, allow, prefer, require'),
+        ("connect_timeout=soon", "connect_timeout.*values that libpq knows"),
+    ],
+)
+def test_an_option_of_a_url_that_cannot_be_used_is_named(postgres: str, option: str, told: str) -> None:
+    """Promise 13."""
+    assert re.search(told, str(refusal(f"{postgres}&{option}")))
 
 
 @pytest.mark.parametrize("read_only", [False, True])

@@ -19,7 +19,7 @@ from everstep.cli.launching import DEFAULT, TRAIL, url_of
 from everstep.cli.output import Output
 from everstep.errors import EverstepError, RunNotFoundError, UnreadableError
 from everstep.trail.late import Late
-from everstep.trail.naming import MEMORY, POSTGRES, SQLITE, folder_of, without_password
+from everstep.trail.naming import MEMORY, POSTGRES, SQLITE, folder_of, is_url, without_password
 
 if TYPE_CHECKING:
     from everstep.model import Run
@@ -48,6 +48,7 @@ class Session:
         self.shown = self.named and without_password(self.named)  # in commands that we tell of
         self.on_server = self.url.startswith(POSTGRES)
         self.output = Output(as_json=bool(options.get("json")))
+        self._noted = False  # that a password is missing in a command
 
     @cached_property
     def path(self) -> Path:
@@ -60,8 +61,8 @@ class Session:
 
     def open(self, *, write: bool = False) -> Trail:
         """The trail, closed when the command ends. One that is not there is an error: nothing is made."""
-        is_local = folder_of(self.url) is not None or "://" not in self.url.removeprefix(SQLITE)
-        if is_local and not self.path.exists():
+        is_local = self.url.startswith(SQLITE) or folder_of(self.url) is not None or not is_url(self.url)
+        if is_local and not _is_there(self.path):
             raise UnreadableError(
                 str(self.path), "there is no trail", f"Name one with --trail, or in {TRAIL}; else it is {DEFAULT}."
             )
@@ -72,9 +73,22 @@ class Session:
     def command(self, *words: object) -> str:
         """A command line of ours that works where this one was typed."""
         trail = ["--trail", self.shown] if self.shown else []
+        if self.shown != self.named and not self._noted:
+            self._noted = True
+            click.get_current_context().call_on_close(lambda: self.output.talk(_LEFT_OUT))
         said = list(map(str, words))
         at = said.index("--") if "--" in said else len(said)  # what follows are the words of a program
         return shlex.join(["everstep", *said[:at], *trail, *said[at:]])
+
+
+_LEFT_OUT = "The password is left out of what to type: put it into PGPASSWORD or ~/.pgpass."
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except PermissionError:  # of which the store tells
+        return True
 
 
 def options(command: F) -> F:

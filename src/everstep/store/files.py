@@ -59,7 +59,11 @@ class FilesStore(Grouped[Reading]):
         self._cache = ValueCache()
         self._group = GroupCommit(self._commit, self.where)
         with translated(self.where), at_work():
-            self._open()
+            try:
+                self._open()
+            except PermissionError as error:
+                reason = f"you may not use {error.filename!r}"
+                raise UnreadableError(self.where, reason, "Ask its owner for the right to all files in it.") from error
         watch(self)
 
     def _open(self) -> None:

@@ -42,7 +42,8 @@ _READABLE: Final = 40  # characters of a run's id in the name of its folder
 NEW: Final = ".new"
 _DROPPED: Final = "_"  # with which no name of a run begins
 # What may lie in a folder that a trail is to be made in: git needs some file to keep a folder.
-_NOTHING: Final = frozenset({".gitkeep", ".gitignore", ".gitattributes", MARKER + NEW})
+_ATTRIBUTES: Final = ".gitattributes"
+_NOTHING: Final = frozenset({".gitkeep", ".gitignore", _ATTRIBUTES, _ATTRIBUTES + NEW, MARKER + NEW})
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -57,9 +58,11 @@ class Place:
         self.making = root / "making"
 
     def make_folders(self) -> None:
-        """See that the folders which others write into are on disk. Git leaves empty ones out."""
+        """See that the folders which others write into are on disk, and what git is told. It leaves empty ones out."""
         for folder in (self.runs, self.pieces):
             folder.mkdir(exist_ok=True)
+        if not (self.root / _ATTRIBUTES).exists():
+            replace(self.root / _ATTRIBUTES, "* -text\n")  # git changes the ends of lines in nothing here
         sync(self.root)  # always: whoever made them may have been killed before
 
     def run(self, run_id: str) -> Path:
@@ -243,7 +246,7 @@ def _is_left(place: Place, where: str) -> bool:
 def check_access(place: Place, *, read_only: bool) -> None:
     """See that the folder can be used as it is meant to be. Raises an OpenError."""
     where = str(place.root)
-    if not os.path.lexists(place.root):
+    if not _is_there(place.root):
         if read_only:
             raise UnreadableError(where, "it does not exist", "Check the path; opening for reading makes no new trail.")
         _make(place.root, where)
@@ -258,6 +261,15 @@ def check_access(place: Place, *, read_only: bool) -> None:
     kind = schema.file_system(where)
     if NETWORK.fullmatch(kind):
         raise NetworkFileSystemError(where, kind)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether something has this name. Raises PermissionError where that cannot be seen."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def _make(folder: Path, where: str) -> None:

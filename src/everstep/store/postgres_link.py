@@ -6,9 +6,11 @@ message: places are named without it, and what the driver says of a URL that it 
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from functools import cache
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple
@@ -57,6 +59,7 @@ _SETTINGS: LiteralString = ", ".join(
 _SET: LiteralString = f"select {_SETTINGS}"
 _STARTING = ("starting up", "shutting down", "in recovery mode", "not yet accepting connections")
 _FULL = ("too many clients", "too many connections", "remaining connection slots")
+_OPTION = re.compile(r"(invalid \w+ value: |bad value for |invalid integer value |invalid port number: ).*")
 _AGAIN = frozenset({"40001", "40P01"})  # serialization failure, deadlock
 _LOST = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})  # ended by an administrator, a crash or a timeout
 
@@ -91,10 +94,7 @@ def address(url: str) -> Address:
             raise driver.ProgrammingError
         parameters: dict[str, Any] = driver.conninfo.conninfo_to_dict(url)
     except driver.Error:
-        raise OpenError(
-            "the URL of the PostgreSQL server cannot be read. Write it as "
-            "postgresql://user:password@host:port/database; in a password, %40 stands for @, %3A for : and %2F for /."
-        ) from None
+        raise _unreadable(url) from None
     shown = {name: str(parameters[name]) for name in _SHOWN if parameters.get(name)}
     host, port = shown.pop("host", ""), shown.pop("port", "")
     if host.startswith("/"):  # a folder with a socket
@@ -106,6 +106,24 @@ def address(url: str) -> Address:
         f"postgresql://{place}{':' + port if port else ''}/{quote(shown.get('dbname', ''))}{'?' + rest if rest else ''}"
     )
     return Address({**_DEFAULTS, **parameters, "client_encoding": "utf8"}, where)
+
+
+def _unreadable(url: str) -> OpenError:
+    said = url.partition("?")[2]
+    if "@" not in said:  # else a password may have the question mark
+        known = ["ssl", *(option.keyword.decode() for option in driver.pq.Conninfo.get_defaults())]
+        for name in (option.partition("=")[0] for option in said.split("&") if "=" in option):
+            if name not in known:
+                near = "".join(f", such as {other}" for other in get_close_matches(name, known, 1))
+                return OpenError(
+                    f"the URL of the PostgreSQL server has an option {name!r}, which libpq does not know. Leave it "
+                    f"out, or write one that libpq has{near}."
+                )
+    return OpenError(
+        "the URL of the PostgreSQL server cannot be read. Write it as "
+        "postgresql://user:password@host:port/database?option=value; in a password, %40 stands for @, %3A for : and "
+        "%2F for /."
+    )
 
 
 def connect(place: Address, *, read_only: bool) -> Link:
@@ -144,6 +162,12 @@ def _refused(place: Address, error: Exception) -> OpenError:
     """Why a connection was refused. Servers say it in words alone; what is not understood is passed on."""
     said = " ".join(str(error).split())
     name = str(place.parameters.get("dbname") or place.parameters.get("user") or "")
+    if (option := _OPTION.search(said)) is not None:
+        modes = ": disable, allow, prefer, require, verify-ca or verify-full" if "sslmode" in option[0] else ""
+        return OpenError(
+            f"the URL of {place.where!r}, or a variable PG... beside it, says what libpq cannot use: {option[0]}. Give "
+            f"it one of the values that libpq knows{modes}."
+        )
     if any(words in said for words in _FULL):  # first: some of these name roles
         return ServerUnreachableError(place.where, said, full=True)
     if "password" in said or "authentication" in said or "role" in said or "pg_hba.conf" in said:

@@ -176,8 +176,9 @@ def require_entries(link: Link, run_id: str, first: int, last: int) -> list[Entr
     if len(found) != last - first + 1:
         history(link, run)  # which misses a run that it came from
         there = {entry.seq for entry in found}
-        missing = max(seq for seq in range(first, last + 1) if seq not in there)
-        raise DamagedError("a step's row is missing", run_id=run_id, seq=missing)
+        missing = min(seq for seq in range(first, last + 1) if seq not in there)
+        intact = missing - 1 if missing > run.row.base else None
+        raise DamagedError("a step's row is missing", run_id=run_id, seq=missing, intact=intact)
     return found
 
 

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from urllib.parse import unquote
 
-from everstep.errors import OpenError, ReadOnlyError, UnknownSchemeError
+from everstep.errors import OpenError, ReadOnlyError, UnknownSchemeError, UnreadableError
 from everstep.store.base import Store
 from everstep.store.memory import MemoryStore
 from everstep.store.sqlite import SqliteStore
 from everstep.trail.late import Late
-from everstep.trail.naming import MEMORY, POSTGRES, SQLITE, folder_of, without_password
+from everstep.trail.naming import MEMORY, POSTGRES, SQLITE, folder_of, is_url, without_password
 
 _POSTGRES, _FILES = Late("everstep.store.postgres"), Late("everstep.store.files")
 
@@ -29,7 +29,7 @@ def open_store(url: str | os.PathLike[str], *, read_only: bool) -> Store:
             raise ReadOnlyError(MEMORY)
         return MemoryStore()
     if text.startswith(SQLITE):
-        return SqliteStore(unquote(text.removeprefix(SQLITE)), read_only=read_only)
+        return _in_file(unquote(text.removeprefix(SQLITE)), read_only=read_only)
     if text.startswith(POSTGRES):
         store: Store = _POSTGRES.PostgresStore(text, read_only=read_only)
         return store
@@ -39,6 +39,14 @@ def open_store(url: str | os.PathLike[str], *, read_only: bool) -> Store:
         return files
     if "://" not in text and "password=" in text:
         raise OpenError("that looks like libpq's own words. Name a server by a URL: postgresql://user@host/database.")
-    if "://" in text or (isinstance(url, str) and text.startswith("sqlite:")):
+    if "://" in text or (isinstance(url, str) and is_url(text)):
         raise UnknownSchemeError(without_password(text))
-    return SqliteStore(str(Path(text).expanduser()), read_only=read_only)
+    return _in_file(str(Path(text).expanduser()), read_only=read_only)
+
+
+def _in_file(path: str, *, read_only: bool) -> SqliteStore:
+    try:
+        return SqliteStore(path, read_only=read_only)
+    except PermissionError as error:
+        way_out = "Ask the owner of the folders above it for the right to enter them."
+        raise UnreadableError(path, f"you may not look for {error.filename!r}", way_out) from error

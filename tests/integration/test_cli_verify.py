@@ -1,0 +1,67 @@
+"""What verify says where rows are damaged: the newest intact point, and the way back that fits the store."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import apsw
+import psycopg
+import pytest
+
+import everstep
+from everstep.errors import DamagedError
+from tests.integration.cli_support import data, run
+
+
+def filled(url: str) -> str:
+    with everstep.open(url) as trail, trail.record("r") as recorder:
+        for number in range(8):
+            recorder.step(f"s{number}", append={"rows": [number]})
+    return url
+
+
+def test_rows_that_are_missing_on_a_server_lead_to_a_fork_below_them(postgres: str) -> None:
+    """Promise 9."""
+    filled(postgres)
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("delete from everstep_step where seq between 4 and 6")
+    told = run("verify", "--trail", postgres)
+    first, second = told.stderr.splitlines()
+    assert second == "  or: restore the database from its backup."
+    assert run(*shlex.split(first.removeprefix("next: everstep "))).exit_code == 0
+    with everstep.open(postgres, read_only=True) as trail:
+        [made] = [run.id for run in trail.runs() if run.forked_from is not None]
+        assert trail.verify(made).ok
+        assert trail.run(made).head == 3
+        with pytest.raises(DamagedError, match="intact point before it is step 3"):
+            trail.steps("r")
+
+
+def test_a_point_is_intact_if_nothing_below_it_is_damaged(postgres: str) -> None:
+    """Promise 9: a row that is missing is seen first, and is not the only one."""
+    filled(postgres)
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("delete from everstep_step where seq = 6")
+        connection.execute("update everstep_step set name = 'other' where seq = 3")
+    found = data("verify", "r", "--trail", postgres, code=6)["verify"]["damage"]
+    assert [(each["seq"], each["intact"]) for each in found] == [(3, 2), (6, 2)]
+
+
+def test_a_file_is_restored_as_one(tmp_path: Path) -> None:
+    path = filled(str(tmp_path / "trail.db"))
+    apsw.Connection(path).execute("update step set name = 'other' where seq = 3")
+    said = run("verify", "--trail", path).stderr
+    assert said == f"next: everstep fork r --at 2 --trail {path}\n  or: restore the file from a backup.\n"
+
+
+def test_a_command_to_type_says_how_to_give_the_password_that_it_leaves_out(postgres: str) -> None:
+    """Promise 10: it stands nowhere, and what is printed works with it in its place."""
+    url = filled(postgres).replace("postgres@", "postgres:hunter-2@")
+    for given in (url, f"{postgres}&password=hunter-2"):
+        told = run("show", "r@2", "--trail", given)
+        hint, how = told.stderr.splitlines()
+        assert "hunter" not in told.output
+        assert shlex.split(hint)[-1] == postgres
+        assert "PGPASSWORD" in how
+    assert "PGPASSWORD" not in run("show", "r@2", "--trail", postgres).stderr
