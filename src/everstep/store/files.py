@@ -94,7 +94,10 @@ class FilesStore(Grouped[Reading]):
     # Writing: everything goes through the leader of the group commit.
 
     def create(self, new: NewRun) -> Claim:
-        return self._write(lambda reading: files_writing.create_run(reading, new))
+        return self._write(self._creation(new))
+
+    def _creation(self, new: NewRun) -> Callable[[Reading], Claim]:
+        return lambda reading: files_writing.create_run(reading, new)
 
     def claim(self, run_id: str, owner: str, lease: float = LEASE_SECONDS) -> Claim:
         return self._write(lambda reading: files_writing.claim_run(reading, run_id, owner, lease))

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from everstep.errors import ClosedError, ReadOnlyError
-from everstep.store.base import Append, Settled
+from everstep.store.base import Append, Claim, NewRun, Settled
 from everstep.store.commit import GroupCommit
 
 if TYPE_CHECKING:
@@ -24,6 +24,18 @@ class Grouped(Generic[W]):
     read_only: bool
     _closed: bool
     _group: GroupCommit
+
+    def create(self, new: NewRun) -> Claim:
+        return self.post_create(new)()
+
+    def post_create(self, new: NewRun) -> Callable[[], Claim]:
+        """Take a new run in now, behind those taken in before; calling what it gives waits for it, as `create` does."""
+        self._check_writable()
+        return partial(self._group.finish, self._group.post(self._creation(new)))
+
+    def _creation(self, new: NewRun) -> object:
+        """The work of making a run."""
+        raise NotImplementedError
 
     def append(self, append: Append) -> bool:
         self._check_writable()

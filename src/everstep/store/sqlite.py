@@ -59,8 +59,8 @@ class SqliteStore(Grouped[apsw.Connection]):
 
     # Writing: everything goes through the leader of the group commit, on the one connection that writes.
 
-    def create(self, new: NewRun) -> Claim:
-        return self._write(lambda connection: writing.create_run(connection, new))
+    def _creation(self, new: NewRun) -> Callable[[apsw.Connection], Claim]:
+        return lambda connection: writing.create_run(connection, new)
 
     def claim(self, run_id: str, owner: str, lease: float = LEASE_SECONDS) -> Claim:
         return self._write(lambda connection: writing.claim_run(connection, run_id, owner, lease))
