@@ -90,7 +90,7 @@ def _key() -> dict[str, Any]:
 def _trail(trail: Trail, health: Health | None) -> dict[str, Any]:
     active = trail.store.runs(RunQuery(status=STATUS_NUMBER[Status.ACTIVE], limit=_AT_WORK))
     found: dict[str, Any] = {
-        "path": trail.store.where, "interrupted": [run.id for run in active if _is_left(run)],
+        "path": trail.store.where, "interrupted": [run.id for run in active if _is_interrupted(run)],
         "half_copied": [run.id for run in active if is_copy(run.owner)],
     }  # fmt: skip
     if health is None:
@@ -117,7 +117,7 @@ def _growth(health: Health, total: int) -> dict[str, Any] | None:
     return {"seconds": seconds, "entries": rows, "bytes": grown, **(daily if seconds >= _DAY else {})}
 
 
-def _is_left(run: RunRow) -> bool:
+def _is_interrupted(run: RunRow) -> bool:
     return run.owner is None or run.lease < time.time() or is_gone(run.owner)
 
 

@@ -137,6 +137,18 @@ class RunQuery:
     before: int | None = None  # only runs whose key is smaller: where the last page ended
     limit: int = 100
 
+    def fits(self, row: RunRow) -> bool:
+        """Whether a run is one of those that are asked for, the limit aside."""
+        return (
+            self.status in {None, row.status}
+            and self.workflow in {None, row.workflow}
+            and self.forked_from in {None, row.forked_from}
+            and (self.since is None or row.created >= self.since)
+            and (self.before is None or row.key < self.before)
+            and self.parent in {ANY, row.parent}
+            and all(row.tags.get(name) == text for name, text in self.tags.items())
+        )
+
 
 class Counts(NamedTuple):
     """What retention removed."""

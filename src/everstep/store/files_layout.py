@@ -227,13 +227,13 @@ def identify(place: Place) -> bool:
         said = read(place.marker)  # whatever its seal: a later version may have another
     form = said.get("format")
     if said.get("everstep") != "trail" or not isinstance(form, int):
-        return _is_left(place, where)
+        return _lost_its_marker(place, where)
     if form > FORMAT:
         raise NewerSchemaError(where, form, FORMAT)
     return True
 
 
-def _is_left(place: Place, where: str) -> bool:
+def _lost_its_marker(place: Place, where: str) -> bool:
     """Whether what lies there is a trail that lost its first file."""
     if any((folder / name).exists() for folder in place.live() for name in (RUN, BEGIN)):
         return True

@@ -20,7 +20,6 @@ from everstep.store import files_pages as pages
 from everstep.store.base import Keyframe, RunQuery, RunRow
 from everstep.store.files_layout import BEGIN, RUN, Place
 from everstep.store.files_pages import Facts, KeptFrame, Row
-from everstep.store.memory import fits
 from everstep.store.reading import require
 
 _END, _FAILED, _ACTIVE = KIND_NUMBER[Kind.END], STATUS_NUMBER[Status.FAILED], STATUS_NUMBER[Status.ACTIVE]
@@ -186,7 +185,7 @@ class Reading:
     def listed(self, query: RunQuery) -> list[RunRow]:
         """The runs that fit, newest first."""
         rows = sorted((run.row for run in self.live()), key=lambda row: -row.key)
-        return [row for row in rows if fits(row, query)][: query.limit]
+        return [row for row in rows if query.fits(row)][: query.limit]
 
     def _source(self, run: Stored) -> Stored:
         """The run that one shares rows with."""

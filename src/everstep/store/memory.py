@@ -25,7 +25,7 @@ from everstep.errors import (
     StepNotFoundError,
 )
 from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, STATUSES, Kind, Status
-from everstep.store.base import ANY, LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow, Settled
+from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow, Settled
 from everstep.store.cache import ValueCache
 from everstep.store.health import Counted, Health, counted
 from everstep.store.search import SearchIndex
@@ -216,7 +216,7 @@ class MemoryStore:
         with self._lock:
             self._check_open()
             newest = sorted(self._runs.values(), key=lambda run: -run.key)
-            return [row for row in map(self._row, newest) if fits(row, query)][: query.limit]
+            return [row for row in map(self._row, newest) if query.fits(row)][: query.limit]
 
     def entries(self, run_id: str, first: int, last: int) -> list[Entry]:
         with self._lock:
@@ -383,16 +383,3 @@ def _counted(run: _Run, now: float) -> Counted:
     ended = min(now, run.lease if run.ended is None else run.ended / 1e6)
     size = sum(len(entry.meta) + len(entry.data) for entry in rows)
     return Counted(run.new.id, run.status, len(rows), size, run.new.created / 1e6, ended)
-
-
-def fits(row: RunRow, query: RunQuery) -> bool:
-    """Whether a run is one of those that are asked for, the limit aside."""
-    return (
-        query.status in {None, row.status}
-        and query.workflow in {None, row.workflow}
-        and query.forked_from in {None, row.forked_from}
-        and (query.since is None or row.created >= query.since)
-        and (query.before is None or row.key < query.before)
-        and query.parent in {ANY, row.parent}
-        and all(row.tags.get(name) == text for name, text in query.tags.items())
-    )
