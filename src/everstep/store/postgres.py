@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from itertools import groupby
 from typing import Any, TypeVar
 
 from everstep.codec.chain import Entry
@@ -20,12 +19,20 @@ from everstep.errors import (
     ServerLostError,
     ServerUnreachableError,
 )
-from everstep.store import postgres_link, postgres_reading, postgres_retention, postgres_schema, postgres_writing
-from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow
+from everstep.store import (
+    postgres_creating,
+    postgres_link,
+    postgres_reading,
+    postgres_retention,
+    postgres_schema,
+    postgres_writing,
+)
+from everstep.store.base import LEASE_SECONDS, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow
 from everstep.store.cache import ValueCache
 from everstep.store.commit import GroupCommit, Job
 from everstep.store.grouped import Grouped
 from everstep.store.health import Health
+from everstep.store.postgres_batch import transact
 from everstep.store.postgres_health import health
 from everstep.store.postgres_link import Link, driver
 from everstep.store.postgres_writing import Single
@@ -81,8 +88,8 @@ class PostgresStore(Grouped[Link]):
 
     # Writing: everything goes through the leader of the group commit, on the one connection that writes.
 
-    def create(self, new: NewRun) -> Claim:
-        return self._write(lambda link: postgres_writing.create_run(link, new))
+    def _creation(self, new: NewRun) -> NewRun | Callable[[Link], Claim]:
+        return new if postgres_creating.is_plain(new) else lambda link: postgres_creating.create_run(link, new)
 
     def claim(self, run_id: str, owner: str, lease: float = LEASE_SECONDS) -> Claim:
         return self._write(Single(lambda link: postgres_writing.claim_run(link, run_id, owner, lease)))
@@ -118,7 +125,7 @@ class PostgresStore(Grouped[Link]):
         while True:
             link = self._writing(end, said)
             try:
-                self._transact(link, jobs)
+                transact(link, jobs)
             except driver.Error as error:
                 lost, tries = postgres_link.is_lost(error, link), tries + 1
                 self._settle(link)
@@ -136,22 +143,6 @@ class PostgresStore(Grouped[Link]):
             else:
                 return
             time.sleep(_NAPS[min(tries - 1, len(_NAPS) - 1)])
-
-    @staticmethod
-    def _transact(link: Link, jobs: Sequence[Job]) -> None:
-        # Appends are whole by themselves, as is one statement alone, and need no transaction around them.
-        plain = all(type(job.work) is Append for job in jobs) or (len(jobs) == 1 and type(jobs[0].work) is Single)
-        if not plain:
-            link.execute("begin")
-        for appends, some in groupby(jobs, lambda job: type(job.work) is Append):
-            together = list(some)
-            if appends:
-                _append(link, together)
-            else:
-                for job in together:
-                    _try(link, job)
-        if not plain:
-            link.execute("commit")
 
     def _settle(self, link: Link) -> None:
         """After a failure: let go of what was begun, or of the connection."""
@@ -348,20 +339,6 @@ _inherited: list[Any] = []  # that did not come to rest in time: to close one in
 
 class _GoneError(Exception):
     """The connection was lost."""
-
-
-def _append(link: Link, jobs: Sequence[Job]) -> None:
-    outcomes = postgres_writing.add(link, [job.work for job in jobs])
-    for job, outcome in zip(jobs, outcomes, strict=True):
-        job.error, job.result = (outcome, None) if isinstance(outcome, EverstepError) else (None, outcome)
-
-
-def _try(link: Link, job: Job) -> None:
-    job.error = None
-    try:
-        job.result = job.work(link)
-    except EverstepError as error:
-        job.error = error
 
 
 def _words(error: BaseException) -> str:

@@ -9,24 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
-from typing import Any, Generic, LiteralString, NamedTuple, TypeVar
+from typing import Any, Generic, LiteralString, TypeVar
 
-import ormsgpack
-
-from everstep.codec.chain import genesis
 from everstep.codec.record import blob_ids
-from everstep.errors import ConflictError, DamagedError, EverstepError, OwnedError, RunExistsError, StaleWriterError
-from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, STATUSES, Kind, Status
+from everstep.errors import ConflictError, EverstepError, OwnedError, StaleWriterError
+from everstep.model import FINISHED, KIND_NUMBER, STATUSES, Kind
 from everstep.store import postgres_reading as reading
-from everstep.store.base import Append, Claim, Keyframe, NewRun
+from everstep.store.base import Append, Claim, Keyframe
 from everstep.store.postgres_link import Blobs, Link, Longs, Texts, ask, do
-from everstep.store.reading import require
 from everstep.store.rows import keyframe_seal
 
 T = TypeVar("T")
 
 _CHECKPOINT = KIND_NUMBER[Kind.CHECKPOINT]
-_LONGEST = 1e11  # seconds: the longest lease, some three thousand years
+LONGEST = 1e11  # seconds: the longest lease, some three thousand years
 NOW: LiteralString = "extract(epoch from clock_timestamp())::double precision"
 
 # One row for each run that moves; status -1 leaves that as it is.
@@ -168,7 +164,7 @@ _STEP_TYPES = (Longs, Longs, Longs, Longs, Texts, Longs, Longs, Blobs, Blobs, Bl
 def _head(group: Sequence[Append]) -> tuple[Any, ...]:
     """How a chain of appends moves its run."""
     first, last = group[0].claim, group[-1].entries[-1]
-    lease = int(min(max(append.claim.lease for append in group), _LONGEST) * 1e6)
+    lease = int(min(max(append.claim.lease for append in group), LONGEST) * 1e6)
     status, ended, ends = -1, None, False
     for append in group:
         if append.status is not None:
@@ -186,7 +182,7 @@ def _blobs(appends: Iterable[Append]) -> list[Any]:
         found += [(key, name, data, 1, 0) for name, data in (append.blobs or {}).items()]
         if append.keyframe is not None:
             found += [(key, name, data, 0, generation) for name, data in append.keyframe.blobs.items()]
-    return _arrays(found, (Longs, Blobs, Blobs, Longs, Longs))
+    return arrays(found, (Longs, Blobs, Blobs, Longs, Longs))
 
 
 def _refs(appends: Iterable[Append]) -> list[Any]:
@@ -197,7 +193,7 @@ def _refs(appends: Iterable[Append]) -> list[Any]:
         for entry in append.entries
         for blob in blob_ids(entry)
     ]
-    return _arrays(found, (Longs, Longs, Blobs))
+    return arrays(found, (Longs, Longs, Blobs))
 
 
 def _keyframes(appends: Iterable[Append]) -> list[Any]:
@@ -206,10 +202,11 @@ def _keyframes(appends: Iterable[Append]) -> list[Any]:
         for append in appends
         if (kept := append.keyframe) is not None
     ]
-    return _arrays(found, (Longs, Longs, Blobs, Blobs, Blobs, Longs))
+    return arrays(found, (Longs, Longs, Blobs, Blobs, Blobs, Longs))
 
 
-def _arrays(rows: Sequence[tuple[Any, ...]], kinds: Sequence[type]) -> list[Any]:
+def arrays(rows: Sequence[tuple[Any, ...]], kinds: Sequence[type]) -> list[Any]:
+    """The columns of rows, as the server takes them."""
     columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
     return [kind(list(column)) for kind, column in zip(kinds, columns, strict=True)]
 
@@ -238,85 +235,6 @@ def put_keyframe(link: Link, key: int, kept: Keyframe, *, shared: bool) -> None:
 # Runs.
 
 
-class _Start(NamedTuple):
-    """Where a new run begins: nowhere, or at a row of the run it was forked from."""
-
-    seq: int
-    hash: bytes
-    fork_key: int | None
-    base: int
-    root: str
-    kept: Keyframe | None
-
-
-_CREATE: LiteralString = f"""
-with next as (update everstep_fact set value = value + 1 where name = 'run' returning value)
-insert into everstep_run(key, id, root, workflow, status, owner, lease, epoch, seq, hash, base, swept, created, parent,
-  fork_key, forked_from, fork_seq, retry_of, retry_index, tags)
-select value, %s, %s, %s, %s, %s, {NOW} + %s, 1, %s, %b, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b from next
-on conflict (id) do nothing
-returning key, (select value from everstep_fact where name = 'generation')
-"""
-
-
-def create_run(link: Link, new: NewRun) -> Claim:
-    """Add a run with its first rows, owned; a fork begins at a row of its source. The same again finds it there."""
-    while True:
-        known = ask(
-            link,
-            "select owner, epoch, seq, hash, key, (select value from everstep_fact where name = 'generation') "
-            "from everstep_run where id = %s",
-            (new.id,),
-        )
-        if known:
-            owner, epoch, seq, link_hash, key, generation = known[0]
-            if owner == new.owner and epoch == 1:  # sent again
-                return Claim(new.id, owner, epoch, seq, link_hash, key, generation, new.lease)
-            raise RunExistsError(new.id)
-        root = new.root or new.id
-        start = _fork_point(link, new) if new.fork is not None else _own_start(link, new, root)
-        made = ask(
-            link,
-            _CREATE,
-            (new.id, start.root, new.workflow, STATUS_NUMBER[Status.ACTIVE], new.owner, min(new.lease, _LONGEST),
-             start.seq, start.hash, start.base, start.seq + 1, new.created, new.parent, start.fork_key,
-             *(new.fork or new.came_from or (None, None)), new.retry_of, new.retry_index, ormsgpack.packb(new.tags)),
-        )  # fmt: skip
-        if made:  # else another process was first
-            break
-    key, generation = made[0]
-    if new.tags:
-        tags = Longs([key] * len(new.tags)), Texts(new.tags.keys()), Texts(new.tags.values())
-        do(link, "insert into everstep_tag(run, name, value) select * from unnest(%b, %b, %b)", tags)
-    if start.kept is not None:
-        put_keyframe(link, key, start.kept, shared=False)
-    claim = Claim(new.id, new.owner, 1, start.seq, start.hash, key, generation, new.lease)
-    if not new.entries:
-        return claim
-    [outcome] = add(link, [Append(claim, new.entries, new.blobs, new.keyframe, new.status)])
-    if isinstance(outcome, EverstepError):
-        raise outcome
-    return claim._replace(seq=new.entries[-1].seq, hash=new.entries[-1].hash)
-
-
-def _own_start(link: Link, new: NewRun, root: str) -> _Start:
-    if new.base is None:
-        return _Start(-1, genesis(root), None, 0, root, None)
-    ask(link, "select value from everstep_fact where name = 'generation' for share")  # nobody sweeps its pieces away
-    return _Start(new.base.seq, new.base.hash, None, new.base.seq + 1, root, new.base)
-
-
-def _fork_point(link: Link, new: NewRun) -> _Start:
-    source_id, seq = new.fork or ("", -1)
-    source = reading.find_run(link, source_id, lock=" for share of r")  # nobody drops or prunes it until this is done
-    require(source.row, seq)
-    _, link_hash = reading.locate(link, source, seq)
-    kept = reading.keyframe(link, source_id, source.row.base - 1) if source.row.base > 0 else None
-    if source.row.base > 0 and kept is None:
-        raise DamagedError("the keyframe that a pruned run begins with is missing", run_id=source_id)
-    return _Start(seq, link_hash, source.row.key, source.row.base, source.row.root, kept)
-
-
 class Single(Generic[T]):
     """Work that writes with one statement. A claim costs a third less without a transaction around it."""
 
@@ -341,7 +259,7 @@ returning r.epoch, r.seq, r.hash, r.key, (select value from everstep_fact where 
 def claim_run(link: Link, run_id: str, owner: str, lease: float) -> Claim:
     """Give a run to a new owner, unless another still holds it. The server's clock says when a lease has ended."""
     while True:
-        given = ask(link, _CLAIM, (owner, owner, min(lease, _LONGEST), run_id, owner)) if "\0" not in run_id else []
+        given = ask(link, _CLAIM, (owner, owner, min(lease, LONGEST), run_id, owner)) if "\0" not in run_id else []
         if given:
             return Claim._make((run_id, owner, *given[0], lease))
         run = reading.find_run(link, run_id).row
@@ -356,7 +274,7 @@ def renew_run(link: Link, claim: Claim, lease: float) -> None:
         f"update everstep_run set owner = %s, lease = {NOW} + %s where id = %s and key = %s and epoch = %s"
     )
     owner = claim.owner if lease > 0 else None
-    if do(link, sql, (owner, min(lease, _LONGEST), claim.run_id, claim.key, claim.epoch)) == 0:
+    if do(link, sql, (owner, min(lease, LONGEST), claim.run_id, claim.key, claim.epoch)) == 0:
         raise StaleWriterError(claim.run_id, claim.epoch, reading.find_run(link, claim.run_id).row.epoch)
 
 
