@@ -22,6 +22,7 @@ from everstep.trail.late import asyncio, running_loop
 
 TURNS = 4  # of the loop between two outcomes: with one, code that sleeps between its steps still saw another order
 _MOST_TURNS = 200  # of a loop whose program is never still, as one that looks around all the time
+_NAP = 2e-3  # seconds instead of a turn where nothing is to be done, and yet the program is not still
 _BETWEEN = 1e-6  # from one place between two rows to the next
 _PATIENCE = 1.0  # seconds without movement until a recorded outcome that nobody asks for is passed over
 
@@ -198,7 +199,10 @@ class Turnstile:
 
     def _turn(self, loop: asyncio.AbstractEventLoop, left: int) -> None:
         if left > 0 and self.is_at_work(loop):
-            self._again(loop, left - 1)
+            if self.is_at_work is _always or getattr(loop, "_ready", True):
+                self._again(loop, left - 1)
+            else:  # what was cancelled is being cleared away, which takes its time: a process that was killed, say
+                loop.call_later(_NAP, self._turn, loop, left - 1, context=outside())
             return
         turn = self._next()
         if turn is not None:
