@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,6 +13,8 @@ from everstep.codec.values import encode
 from everstep.errors import HistoryDiffersError, OwnedError, UnstorableError
 from everstep.model import STATUS_NUMBER, Status
 from everstep.store.base import Retains
+from everstep.store.commit import Job
+from everstep.store.postgres import PostgresStore
 from everstep.testing.rows import begin
 from everstep.trail import copying, transferring
 from everstep.trail.copying import Copying
@@ -196,6 +199,23 @@ def test_pages_of_any_size_give_the_same(two: tuple[Trail, Trail], monkeypatch: 
     for name in "hijkl":
         notes(source, name, "y")
     assert running.again().ok
+    same(source, to)
+
+
+def test_short_runs_are_made_together(apart: tuple[Trail, Trail], monkeypatch: pytest.MonkeyPatch) -> None:
+    source, to = apart
+    for number in range(60):
+        source.record(f"run {number}").finish(number)
+    assert isinstance(to.store, PostgresStore)
+    commit, batches = to.store._group._commit, list[int]()
+
+    def counted(jobs: Sequence[Job]) -> None:
+        batches.append(len(jobs))
+        commit(jobs)
+
+    monkeypatch.setattr(to.store._group, "_commit", counted)
+    assert source.copy(to).runs == 60
+    assert batches == [60]
     same(source, to)
 
 

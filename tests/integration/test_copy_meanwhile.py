@@ -7,14 +7,13 @@ import socket
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from everstep import DamageWarning, Trail
 from everstep.errors import CopyAtWorkError, OwnedError
-from everstep.store.base import Claim, NewRun
+from everstep.store.base import Claim
 from everstep.trail import transferring
 from everstep.trail.copying import Copying
 from everstep.trail.owner import COPY, HELD
@@ -155,24 +154,25 @@ def test_a_copy_on_another_machine_is_waited_for_as_long_as_an_owner_is(
     same(source, to)
 
 
-@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("steps", [1, 70])
 def test_a_run_that_another_copy_made_just_now_is_there(
-    pair: tuple[Trail, Trail], monkeypatch: pytest.MonkeyPatch, *, finished: bool
+    pair: tuple[Trail, Trail], monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     """As is one whose making was sent again, because the answer to it was lost."""
     source, to = pair
-    notes(source, "a", "x")
-    if finished:
-        source.record("a").finish("well")
-    create = to.store.create
+    for run in "ab":
+        notes(source, run, *map(str, range(steps)))
+    source.record("a").finish("well")
+    entries = source.store.entries
 
-    def quicker(new: NewRun) -> Claim:
-        create(replace(new, owner=COPY + "another:1:0"))
-        return create(new)
+    def meanwhile(run_id: str, first: int, last: int) -> Any:
+        monkeypatch.undo()
+        assert Copying(source.store, to.store).once().runs == 2
+        return entries(run_id, first, last)
 
-    monkeypatch.setattr(to.store, "create", quicker)
+    monkeypatch.setattr(source.store, "entries", meanwhile)
     copied = source.copy(to)
-    assert (copied.ok, copied.same) == (True, 1)
+    assert (copied.ok, copied.runs, copied.same) == (True, 0, 2)
     same(source, to)
 
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from everstep.codec import record
@@ -87,6 +88,7 @@ class Copying:
         self._seen: dict[str, tuple[bytes, int]] = {}  # where runs stood that may still move
         self._grown: set[str] = set()  # those of them that are counted as copied
         self._newest = 0  # the key of the newest run
+        self._posted: list[tuple[RunRow, Callable[[], Outcome]]] = []  # runs that are made in one commit
         self._around: list[RunRow] = []  # runs that are begun there, and wait for those inside them
         self._scanned: dict[str, int] = {}  # how far rows were looked through for the names of other runs
 
@@ -118,29 +120,41 @@ class Copying:
 
     def _take(self, run: RunRow) -> None:
         self._newest = max(self._newest, run.key)
+        if run.forked_from is not None:
+            self._settle()  # it may share the rows of one of these
         if self._page(parent=run.id, limit=1):
+            self._settle()  # in the order in which they were made
             self._around.append(run)
             with suppress(*_OF_ONE_RUN):  # told when it is finished
                 self._way.begin(run)
-        else:
-            self._finish(run)
+            return
+        copied, more = self._way.post(run)
+        self._posted.append((run, copied))
+        if not more or sum(_own(each) for each, _ in self._posted) >= _PAGE:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Wait for the runs that were posted, and see what came of each."""
+        posted, self._posted = self._posted, []
+        for run, copied in posted:
+            self._finish(run, copied)
 
     def _finish_around(self) -> None:
         """Finish runs when those inside them are there: whoever goes on with one is to find what they have done."""
+        self._settle()
         around, self._around = self._around, []
         refused = {refusal.run_id for refusal in self.done.refused}
         for run in reversed(around) if not self.stopped else ():
             inside = (child.id for page in self._pages(parent=run.id) for child in page)
             missing = next((child for child in inside if child in refused), None)
-            self._finish(run, missing)
+            copied = partial(self._way.take, run) if missing is None else partial(_refuse, run.id, missing)
+            self._finish(run, copied, again=missing is not None)
             refused |= {run.id} if self.done.refused and self.done.refused[-1].run_id == run.id else set()
 
-    def _finish(self, run: RunRow, missing: str | None = None) -> None:
-        rows, again = self._rows + _own(run), missing is not None
+    def _finish(self, run: RunRow, copied: Callable[[], Outcome], *, again: bool = False) -> None:
+        rows = self._rows + _own(run)
         try:
-            if missing is not None:
-                raise RunError(_IN_PARTS.format(run.id, missing))
-            outcome = self._way.take(run)
+            outcome = copied()
         except _OF_ONE_RUN as error:
             self.done.refused.append(Refusal(run.id, error))
             again = again or isinstance(error, OwnedError)
@@ -249,6 +263,10 @@ class Copying:
                 rows = self._source.entries(run.id, start, min(start + _PAGE - 1, run.seq))
                 found += [child for entry in rows if (child := read_meta(entry)[record.CHILD]) is not None]
         return found
+
+
+def _refuse(run_id: str, missing: str) -> Outcome:
+    raise RunError(_IN_PARTS.format(run_id, missing))
 
 
 def _key(run: RunRow) -> int:

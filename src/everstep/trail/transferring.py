@@ -13,6 +13,8 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import Enum
+from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from everstep.codec import chain, frame
@@ -28,12 +30,14 @@ from everstep.errors import (
     HistoryDiffersError,
     OwnedError,
     PrunedError,
+    RunError,
     RunExistsError,
     RunNotFoundError,
     StaleWriterError,
 )
 from everstep.model import FINISHED, STATUS_NUMBER, STATUSES, Status
 from everstep.store.base import LEASE_SECONDS, Append, Claim, Keyframe, NewRun, RunRow, Store
+from everstep.store.grouped import Grouped
 from everstep.trail.beginning import give_up_for_dead
 from everstep.trail.owner import COPY, HELD, is_copy, is_gone, new_owner
 from everstep.trail.reading import Reader
@@ -91,18 +95,44 @@ class Transfer:
 
         Raises HistoryDiffersError, OwnedError and PrunedError for what is there, DamagedError for what is here.
         """
+        return self._taken(run, _find(self._to, run.id))
+
+    def post(self, run: RunRow) -> tuple[Callable[[], Outcome], bool]:
+        """What copies a run when it is called, and whether others that are new may be posted before that.
+
+        Then it was taken in already, and is made in one commit with those. So is what is short and has no large values.
+        """
+        there = _find(self._to, run.id)
+        if there is None and not is_copy(run.owner) and isinstance(self._to, Grouped) and run.seq < _ROWS:
+            with suppress(RunError, DamagedError):  # told when it is called
+                new, first, before = self._beginning(run)
+                parts = list(islice(self._parts(run, first, before), 2)) if new.base is None else []
+                if len(parts) == 1 and not parts[0].blobs and parts[0].keyframe is None:
+                    return partial(self._made, run, parts[0], self._to.post_create(_with(new, run, parts[0]))), True
+        return partial(self._taken, run, there), False
+
+    def _made(self, run: RunRow, part: _Part, claim: Callable[[], Claim]) -> Outcome:
+        try:
+            hold = claim()
+        except RunExistsError:  # as when another is quicker, below
+            return self.take(run)
+        self._told(part.entries, {}, None)
+        return self._finish(run, hold)
+
+    def _taken(self, run: RunRow, there: RunRow | None) -> Outcome:
         for _ in range(_LOOKS - 1):
             with suppress(*_OVERTAKEN):
-                return self._take(run)
-        return self._take(run)
+                return self._take(run, there)
+            there = _find(self._to, run.id)
+        return self._take(run, there)
 
-    def _take(self, run: RunRow) -> Outcome:
+    def _take(self, run: RunRow, there: RunRow | None) -> Outcome:
         if is_copy(run.owner):
             raise OwnedError(run.id, run.owner, HELD)
-        there = _find(self._to, run.id)
         outcome = Outcome.COPIED if there is None else self._compared(run, there)
         if outcome is not Outcome.COPIED:
             return outcome
+        hold: Claim | NewRun
         hold, first, before = self._beginning(run) if there is None else self._going_on(there)
         for part in self._parts(run, first, before):
             hold = self._add(run, part, hold) if isinstance(hold, Claim) else self._make(run, part, hold)
@@ -114,6 +144,7 @@ class Transfer:
         """Make a run there that waits for others, all of it but its last row, and keep it."""
         if is_copy(run.owner) or _find(self._to, run.id) is not None:
             return
+        hold: Claim | NewRun
         hold, first, before = self._beginning(run)
         last = hash_at(self._source, run, run.seq - 1)
         if last is None or (run.base > 0 and first == run.seq):
@@ -145,7 +176,7 @@ class Transfer:
             raise _astray(run)
         raise HistoryDiffersError(run.id, (run.seq, run.hash), self._to.where, (there.seq, there.hash))
 
-    def _going_on(self, there: RunRow) -> tuple[Claim | NewRun, int, bytes]:
+    def _going_on(self, there: RunRow) -> tuple[Claim, int, bytes]:
         """The right to write, the first row that is missing, and what that one follows."""
         if is_copy(there.owner):
             claim = self._taken_over(there, there.owner)
@@ -171,7 +202,7 @@ class Transfer:
         self._to.renew(claim, HELD)
         return claim
 
-    def _beginning(self, run: RunRow) -> tuple[Claim | NewRun, int, bytes]:
+    def _beginning(self, run: RunRow) -> tuple[NewRun, int, bytes]:
         """The run to create, the first row that it is to get, and what that one follows."""
         came_from = None if run.forked_from is None or run.fork_seq is None else (run.forked_from, run.fork_seq)
         new = NewRun(
@@ -254,11 +285,10 @@ class Transfer:
 
     def _make(self, run: RunRow, part: _Part, new: NewRun) -> Claim:
         """Create the run with its first rows. All that its keyframe needs goes along: no claim protects pieces yet."""
-        entries, blobs, status, kept = part.entries, part.blobs, part.status, self._carried(run, part, ())
-        lease = 0.0 if entries[-1].seq == run.seq else HELD  # all of it at once needs nobody's protection
-        claim = self._to.create(replace(new, entries=entries, blobs=blobs, keyframe=kept, status=status, lease=lease))
+        entries, kept = part.entries, self._carried(run, part, ())
+        claim = self._to.create(_with(new, run, part, kept))
         self._under(claim)
-        self._told(entries, blobs, kept)
+        self._told(entries, part.blobs, kept)
         return claim._replace(seq=entries[-1].seq, hash=entries[-1].hash, lease=HELD)
 
     def _add(self, run: RunRow, part: _Part, claim: Claim) -> Claim:
@@ -289,6 +319,12 @@ class Transfer:
         if there.owner == self._owner:
             self._to.renew(claim, 0)
         return Outcome.COPIED
+
+
+def _with(new: NewRun, run: RunRow, part: _Part, kept: Keyframe | None = None) -> NewRun:
+    """A new run with its first rows."""
+    lease = 0.0 if part.entries[-1].seq == run.seq else HELD  # all of it at once needs nobody's protection
+    return replace(new, entries=part.entries, blobs=part.blobs, keyframe=kept, status=part.status, lease=lease)
 
 
 def _find(store: Store, run_id: str) -> RunRow | None:
