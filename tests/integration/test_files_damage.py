@@ -59,8 +59,8 @@ def path(original: Path) -> Iterator[Path]:
 
 
 def files(path: Path) -> list[str]:
-    """All files of a trail, by their names in it."""
-    return sorted(found.relative_to(path).as_posix() for found in path.rglob("*") if found.is_file())
+    """All files of a trail, by their names in it, but for that which is for git."""
+    return sorted(found.relative_to(path).as_posix() for found in path.rglob("[!.]*") if found.is_file())
 
 
 def one_of_each(path: Path) -> dict[str, str]:
@@ -179,7 +179,7 @@ def test_the_torn_page_of_a_run_that_has_ended_is_written_anew_by_reclaiming(pat
     written = page(path, "done").read_text()
     page(path, "done").write_text(written[:100])
     with everstep.open(path) as trail:
-        with pytest.warns(RebuiltWarning, match="Reclaim to write the file anew"):
+        with pytest.warns(RebuiltWarning, match=r"Call trail.reclaim\(\) to write the file anew"):
             assert not any(trail.reclaim())
         assert trail.verify().ok
     again, before = json.loads(page(path, "done").read_text()), json.loads(written)
@@ -236,8 +236,9 @@ def test_a_run_that_can_be_told_by_nothing_is_left_out_of_lists(path: Path) -> N
     page(path, "done").write_text("{")
     page(path, "done", "begin.json").write_text("{")
     with everstep.open(path, read_only=True) as trail:
-        with pytest.warns(everstep.DamageWarning, match=r"run.json.*begin.json"):
+        with pytest.warns(everstep.DamageWarning, match=r"left out: .*run.json.*begin.json") as told:
             assert "done" not in {run.id for run in trail.runs()}
+        assert not any(issubclass(each.category, RebuiltWarning) for each in told)  # it was not told by its steps
         with pytest.raises(DamagedError, match=r"run.json"):
             trail.run("done")
 

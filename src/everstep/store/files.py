@@ -18,8 +18,8 @@ from typing import TypeVar
 from everstep.codec.chain import Entry
 from everstep.errors import (
     DamagedError,
+    DamageWarning,
     EverstepError,
-    RebuiltWarning,
     StoreError,
     UnreadableError,
 )
@@ -55,7 +55,7 @@ class FilesStore(Grouped[Reading]):
         self._patience = patience
         self._closed = False
         self._folder = -1  # open while this process writes: what it locks
-        self._told: deque[str] = deque()  # what whoever writes has to be told
+        self._told: deque[DamageWarning] = deque()  # what whoever writes has to be told
         self._cache = ValueCache()
         self._group = GroupCommit(self._commit, self.where)
         with translated(self.where), at_work():
@@ -293,7 +293,7 @@ class FilesStore(Grouped[Reading]):
         self._group.born()
 
 
-def _tell(told: deque[str]) -> None:
+def _tell(told: deque[DamageWarning]) -> None:
     with suppress(IndexError):  # there is no more; each is told once, by whoever takes it
         while True:
-            warnings.warn(told.popleft(), RebuiltWarning, stacklevel=5)
+            warnings.warn(told.popleft(), stacklevel=5)

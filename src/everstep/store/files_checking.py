@@ -32,7 +32,7 @@ def parts(place: Place) -> Iterator[Look]:
 
 def _marker(reading: Reading) -> Iterator[str]:
     facts, path = reading.facts, reading.place.marker
-    yield from reading.rebuilt or _words(reading, path, lambda: layout.facts_page(facts))
+    yield from map(str, reading.rebuilt) if reading.rebuilt else _words(reading, path, lambda: layout.facts_page(facts))
 
 
 def _folder(folder: Path, keys: dict[int, Path], reading: Reading) -> Iterator[str]:
@@ -49,7 +49,7 @@ def _folder(folder: Path, keys: dict[int, Path], reading: Reading) -> Iterator[s
     if other != folder:
         yield f"{place.name(folder)} and {place.name(other)} have one key, as if trails had been put together"
     yield from _run(reading, run)
-    yield from reading.rebuilt
+    yield from map(str, reading.rebuilt)
 
 
 def _pieces(reading: Reading) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from everstep import actual
 from everstep.codec import chain
 from everstep.codec.chain import Entry
-from everstep.errors import DamagedError, RunNotFoundError
+from everstep.errors import DamagedError, DamageWarning, RebuiltWarning, RunNotFoundError
 from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, STATUSES, Kind, Status
 from everstep.store import files_layout as layout
 from everstep.store import files_pages as pages
@@ -55,7 +55,7 @@ class Reading:
     def __init__(self, place: Place, *, certain: bool) -> None:
         self.place = place
         self.certain = certain
-        self.rebuilt: list[str] = []  # what was not as it was written, and could be told all the same
+        self.rebuilt: list[DamageWarning] = []  # what was not as it was written, and was told otherwise or left out
         self._facts: Facts | None = None
 
     @property
@@ -115,7 +115,7 @@ class Reading:
         beyond = sum(seq > row.seq for seq in layout.numbers(folder / "steps"))
         told = f"Run {row.id!r} was read from its steps up to {row.seq}"
         told += f", and {beyond} files beyond that do not follow" if beyond else ""
-        told += ". Reclaim" if row.ended is not None else "; who owned it is lost. Resume it"
+        told += ". Call trail.reclaim()" if row.ended is not None else "; who owned it is lost. Resume it"
         told += " to write the file anew"
         self.rebuilt.append(_lost(self.place.name(folder / RUN), damage, told))
         return begun._replace(row=row, rebuilt=True)
@@ -162,7 +162,7 @@ class Reading:
             except DamagedError as damage:
                 if not self.certain:
                     raise
-                self.rebuilt.append(left_out(damage))
+                self.rebuilt.append(DamageWarning(left_out(damage)))
 
     def in_place(self, folder: Path) -> Stored:
         """The run in a folder, if that is the folder of this run. Raises DamagedError."""
@@ -327,5 +327,5 @@ def left_out(damage: DamagedError) -> str:
     return f"a run was left out: {damage.what}. Take its folder from a backup."
 
 
-def _lost(name: str, damage: DamagedError, what: str) -> str:
-    return f"{name} was not as it was written: {damage.what}. {what}, or take the file from a backup."
+def _lost(name: str, damage: DamagedError, what: str) -> RebuiltWarning:
+    return RebuiltWarning(f"{name} was not as it was written: {damage.what}. {what}, or take the file from a backup.")
