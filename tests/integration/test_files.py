@@ -42,7 +42,7 @@ def path(folder: Path) -> Path:
 
 
 def names(path: Path) -> list[str]:
-    return sorted(found.relative_to(path).as_posix() for found in path.rglob("*") if found.is_file())
+    return sorted(found.relative_to(path).as_posix() for found in path.rglob("[!.]*") if found.is_file())
 
 
 # Running.
