@@ -44,5 +44,5 @@ class Call:
     output: str | None = None
     append: bool = False
     node_type: str | None = None
-    hidden: bool = False  # a placeholder stands in it, where a secret was in an answer on record
+    is_hidden: Callable[[], bool] | None = None  # whether a placeholder stands in it, of a secret in an earlier answer
     is_temporary: Callable[[Any], bool] | None = None  # whether an answer says that to ask later may help

@@ -54,6 +54,7 @@ class Exchange:
         self._began = 0.0
         self.turns: list[float] = []  # where its parts stand among what was awaited; 0 where that is all one
         self.inner: Lane | None = None
+        self._read: list[Any] | None = None  # what the row with its outcome carries, once that was looked at
         self.ticket: Ticket | None = None  # of an outcome that waits until the code may have it
         self.place: asyncio.Future[None] | None = None  # the same, among what is awaited
         inputs = None
@@ -96,6 +97,7 @@ class Exchange:
         """Head and chunks on record; a head of None if the call failed before there was one."""
         entry = self.outcome if self.cancelled is None else self.run.entry(self.cancelled)
         payload = self.run.payload(entry)
+        self._read = payload if self.cancelled is None else None
         stored = payload[record.OUTPUT] if len(payload) > record.OUTPUT else None
         if stored is None:
             return None, []
@@ -107,7 +109,7 @@ class Exchange:
         self.over = True
         entry = self.outcome
         turns.outcome_due(self)
-        _, error = restored(self.run, self.ask)
+        _, error = restored(self.run, self.ask, self._read)
         self.session.passed(self.ask, entry)
         if error is None:
             return
@@ -128,7 +130,7 @@ class Exchange:
             self.over = True
             if self.outcome is not None:
                 turns.outcome_due(self)
-                restored(self.run, self.ask)
+                restored(self.run, self.ask, self._read)
                 self.session.passed(self.ask, self.outcome)
 
     @property
@@ -174,7 +176,7 @@ class Exchange:
     def begin(self) -> Any:
         """Have its beginning written. What to wait for before the call is made. Raises Halted."""
         run, known = self.run, self.ask.recorded
-        if self.call.hidden and run.journal.scopes:
+        if run.journal.scopes and self.call.is_hidden is not None and self.call.is_hidden():
             raise Halted(HiddenValueError(run.run_id, self.call.name))
         inner = self.inner = run.enter(self.ask, 1 if known is None else known.attempt + 1)
         inner.scope.leaf = self

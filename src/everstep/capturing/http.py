@@ -73,7 +73,7 @@ def request(
     node_type = "http" if model is None else "model"
     return Call(
         name, asked, FORM, revive, external=external, unknown=unknown, node_type=node_type, is_temporary=_is_temporary,
-        hidden=PLACEHOLDER in body or _HIDDEN in "\n".join((url, *headers.values())),
+        is_hidden=lambda: PLACEHOLDER in body or _HIDDEN in "\n".join((url, *headers.values())),
     )  # fmt: skip
 
 

@@ -23,15 +23,19 @@ def serve(run: Execution, ask: Ask) -> Any:
     return value
 
 
-def restored(run: Execution, ask: Ask) -> tuple[Any, BaseException | None]:
-    """The recorded outcome of a step. It is logged and told of, and newer than what was set before it."""
+def restored(run: Execution, ask: Ask, payload: list[Any] | None = None) -> tuple[Any, BaseException | None]:
+    """The recorded outcome of a step. It is logged and told of, and newer than what was set before it.
+
+    With the payload of its row, if somebody has read that already.
+    """
     recorded = ask.recorded
     entry = None if recorded is None else recorded.outcome
     assert recorded is not None and entry is not None  # noqa: PT018, S101 - whoever serves has looked
     lane = ask.lane
     lane.seen = max(lane.seen, entry.seq)
     is_failure, call, error = STATUSES[entry.status] is Status.FAILED, ask.call, None
-    payload = run.payload(entry) if is_failure or call is None else []  # a graph reads values when it needs them
+    if payload is None:
+        payload = run.payload(entry) if is_failure or call is None else []  # a graph reads values when it needs them
     if call is not None:
         call.restore(entry)
     if is_failure:
