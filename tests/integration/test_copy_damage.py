@@ -12,7 +12,7 @@ import everstep
 from everstep import DamageWarning
 from everstep.errors import DamagedError
 from everstep.store.rows import keyframe_seal
-from tests.integration.cli_support import data, run
+from tests.integration.cli_support import data, process, run
 from tests.integration.copying import keyframes, noise, notes, same_run
 
 
@@ -105,6 +105,29 @@ def test_a_damaged_cache_is_left_behind_with_a_warning(path: Path, sql: str) -> 
         assert to.store.run("hit").hash == source.store.run("hit").hash
         assert to.verify("hit").ok
         assert len(to.state("hit")["texts"]) == 60
+
+
+def test_a_run_that_is_told_by_its_steps_is_copied_with_a_warning_and_one_that_nothing_tells_is_not(
+    tmp_path: Path,
+) -> None:
+    """Promises 9 and 13: of each it is said once what became of it."""
+    source, to = (tmp_path / "files").as_uri(), tmp_path / "to.db"
+    with everstep.open(source) as trail:
+        for name in ("torn", "lost", "well"):
+            notes(trail, name, "a", "b")
+        trail.record("kid", parent="well").finish("done")
+    for name, page in (("torn", "run"), ("lost", "run"), ("lost", "begin")):
+        [folder] = (tmp_path / "files" / "runs").glob(f"{name}-*")
+        (folder / f"{page}.json").write_text("{", "utf-8")
+    for words, runs in ((("torn", "well"), 3), ((), 3)):
+        done = process("copy", source, to.with_stem(f"to-{len(words)}"), *words)
+        lines = done.stderr.splitlines()
+        assert (done.code, lines[1].split(":")[-1]) == (6, f" {runs} runs, 8 steps."), done.stderr
+        assert [line.split(":")[0] for line in lines] == ["warning", lines[1].split(":")[0], "not copied", "next"]
+        assert "Run 'torn' was read from its steps up to 2" in lines[0]
+        assert "runs/lost-" in lines[2]
+    copied = data("copy", source, to, "well", "torn", code=6)["copy"]
+    assert [refused["reason"].count("runs/lost-") for refused in copied["refused"]] == [1]
 
 
 def test_a_run_whose_own_row_is_damaged_is_named(path: Path) -> None:

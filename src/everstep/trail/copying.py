@@ -18,6 +18,7 @@ from everstep.errors import (
     DamageWarning,
     EverstepError,
     OwnedError,
+    RebuiltWarning,
     RunError,
     RunNotFoundError,
     ValueRefused,
@@ -193,13 +194,14 @@ class Copying:
     # Which runs.
 
     def _page(self, **query: Any) -> list[RunRow]:
-        """Some runs, newest first. One whose row is damaged is heard of here alone."""
+        """Some runs, newest first. One that is lost is heard of here alone; one that was rebuilt, when it is read."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", DamageWarning)
             page = self._source.runs(RunQuery(**{"limit": _PAGE, **query}))
         told = {str(refusal.error) for refusal in self.done.refused if refusal.run_id is None}
         damage = (each for each in caught if issubclass(each.category, DamageWarning))
-        for text in dict.fromkeys(str(warning.message) for warning in damage):
+        lost = (each for each in damage if not issubclass(each.category, RebuiltWarning))
+        for text in dict.fromkeys(str(warning.message) for warning in lost):
             self.done.refused += [Refusal(None, DamageWarning(text))] if text not in told else []
         return page
 
@@ -248,7 +250,7 @@ class Copying:
                     raise
                 continue  # it was dropped
             waiting += [run.forked_from] if run.forked_from is not None else []
-            below = self._source.runs(RunQuery(parent=run_id, limit=ALL))
+            below = self._page(parent=run_id, limit=ALL)
             waiting += [child.id for child in below if child.forked_from is None]
             waiting += self._named_in(run)
         self._total = sum(map(_own, known.values()))
