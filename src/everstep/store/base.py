@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from everstep.codec.chain import Entry
+from everstep.errors import PrunedError, StepNotFoundError
 from everstep.store.cache import ValueCache
 from everstep.store.health import Health
 
@@ -115,6 +116,14 @@ class RunRow(NamedTuple):
     errors: int  # how many of its own rows failed, but for its end
     generation: int  # of the pieces that keyframes share, see Claim
     request: str | None = None  # what its owner is asked to do
+
+    def require(self, first: int, last: int | None = None) -> None:
+        """See that it has a step, or all up to `last`. Raises StepNotFoundError or PrunedError."""
+        seq = last if last is not None and last > self.seq and first >= 0 else first
+        if not 0 <= seq <= self.seq:
+            raise StepNotFoundError(self.id, seq, self.seq)
+        if seq < self.base:
+            raise PrunedError(self.id, seq, self.base)
 
 
 # What is told how a write went: with the error it failed with, or else with what `append` would have given.

@@ -20,7 +20,6 @@ from everstep.store import files_pages as pages
 from everstep.store.base import Keyframe, RunQuery, RunRow
 from everstep.store.files_layout import BEGIN, RUN, Place
 from everstep.store.files_pages import Facts, KeptFrame, Row
-from everstep.store.reading import require
 
 _END, _FAILED, _ACTIVE = KIND_NUMBER[Kind.END], STATUS_NUMBER[Status.FAILED], STATUS_NUMBER[Status.ACTIVE]
 
@@ -248,7 +247,7 @@ class Reading:
         run = self.find(run_id)
         if first > last:
             return []
-        require(run.row, last if last > run.row.seq and first >= 0 else first)
+        run.row.require(first, last)
         return [row.entry for row in self.rows(run, first, last)]
 
     def locate(self, run: Stored, seq: int) -> tuple[Stored, Row]:

@@ -21,7 +21,6 @@ from everstep.store.base import Counts, Keyframe
 from everstep.store.files_layout import RUN, Place, is_dropped
 from everstep.store.files_reading import Reading, Stored, failed
 from everstep.store.files_writing import Batch, save
-from everstep.store.reading import require
 
 Runs = dict[int, Stored]
 
@@ -69,7 +68,7 @@ def erase(reading: Reading, run_id: str, entries: Sequence[Entry]) -> None:
     if not entries:
         return
     for entry in entries:
-        require(run.row, entry.seq)
+        run.row.require(entry.seq)
     rows = [reading.locate(run, entry.seq) for entry in entries]
     _next_generation(reading)
     runs, first = reading.by_key(), min(entry.seq for entry in entries)

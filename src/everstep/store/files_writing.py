@@ -21,7 +21,6 @@ from everstep.store.base import Append, Claim, Keyframe, NewRun, RunRow
 from everstep.store.files_layout import BEGIN, RUN
 from everstep.store.files_pages import KeptFrame, Row
 from everstep.store.files_reading import Reading, Stored, failed
-from everstep.store.reading import require
 
 _CHECKPOINT = KIND_NUMBER[Kind.CHECKPOINT]
 _LONGEST = 1e11  # seconds: the longest lease, some three thousand years
@@ -201,7 +200,7 @@ def _start(reading: Reading, new: NewRun) -> _Start:
 
 def _fork_point(reading: Reading, source_id: str, seq: int) -> _Start:
     source = reading.find(source_id)
-    require(source.row, seq)
+    source.row.require(seq)
     reading.require_all(source, seq)  # it would be made of what nobody can read
     link, kept = reading.locate(source, seq)[1].entry.hash, None
     if source.row.base > 0:

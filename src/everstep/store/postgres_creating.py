@@ -17,7 +17,6 @@ from everstep.store import postgres_reading as reading
 from everstep.store.base import Append, Claim, Keyframe, NewRun
 from everstep.store.postgres_link import Blobs, Link, Longs, Texts, ask, do
 from everstep.store.postgres_writing import LONGEST, NOW, add, arrays, put_keyframe
-from everstep.store.reading import require
 
 _ACTIVE = STATUS_NUMBER[Status.ACTIVE]
 # An empty text stands for none: no run has such an id.
@@ -144,7 +143,7 @@ def _own_start(link: Link, new: NewRun, root: str) -> _Start:
 def _fork_point(link: Link, new: NewRun) -> _Start:
     source_id, seq = new.fork or ("", -1)
     source = reading.find_run(link, source_id, lock=" for share of r")  # nobody drops or prunes it until this is done
-    require(source.row, seq)
+    source.row.require(seq)
     _, link_hash = reading.locate(link, source, seq)
     kept = reading.keyframe(link, source_id, source.row.base - 1) if source.row.base > 0 else None
     if source.row.base > 0 and kept is None:

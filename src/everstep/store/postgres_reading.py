@@ -14,7 +14,6 @@ from everstep.codec.frame import SHORT_FORMAT
 from everstep.errors import DamagedError, RunNotFoundError
 from everstep.store.base import ANY, Keyframe, RunQuery, RunRow
 from everstep.store.postgres_link import Blobs, Link, ask
-from everstep.store.reading import require
 from everstep.store.rows import keyframe_seal
 from everstep.store.search import SearchIndex
 
@@ -171,7 +170,7 @@ def require_entries(link: Link, run_id: str, first: int, last: int) -> list[Entr
     run = find_run(link, run_id)
     if first > last:
         return []
-    require(run.row, last if last > run.row.seq and first >= 0 else first)
+    run.row.require(first, last)
     found = entries(link, run_id, first, last)
     if len(found) != last - first + 1:
         history(link, run)  # which misses a run that it came from

@@ -18,7 +18,6 @@ from everstep.store.base import Counts, Keyframe
 from everstep.store.postgres_link import Blobs, Link, ask, do
 from everstep.store.postgres_reading import StoredRun
 from everstep.store.postgres_writing import put_keyframe
-from everstep.store.reading import require
 
 _ROWS_AT_ONCE = 2_000
 _HELD = " for update of r"
@@ -67,7 +66,7 @@ def erase(link: Link, run_id: str, entries: Sequence[Entry]) -> None:
     if not entries:
         return
     for entry in entries:
-        require(run.row, entry.seq)
+        run.row.require(entry.seq)
     places = [reading.locate(link, run, entry.seq)[0] for entry in entries]
     _hold_generation(link)
     for key, entry in zip(places, entries, strict=True):

@@ -12,9 +12,9 @@ from everstep.codec.blobs import blob_id as blob_id_of
 from everstep.codec.chain import Entry
 from everstep.codec.dictionary import DICTIONARY
 from everstep.codec.frame import SHORT_FORMAT
-from everstep.errors import DamagedError, PrunedError, StepNotFoundError
+from everstep.errors import DamagedError
 from everstep.store import rows
-from everstep.store.base import Keyframe, RunRow
+from everstep.store.base import Keyframe
 from everstep.store.rows import StoredRun
 from everstep.store.search import SearchIndex
 
@@ -49,7 +49,7 @@ def entries(connection: apsw.Connection, run_id: str, first: int, last: int) -> 
     run = rows.find_run(connection, run_id)
     if first > last:
         return []
-    require(run.row, last if last > run.row.seq and first >= 0 else first)
+    run.row.require(first, last)
     mark, row = anchor(connection, run, last)
     found = rows.ask(connection, _WALK_ROWS, (row, mark, first, last))
     found.reverse()
@@ -59,14 +59,6 @@ def entries(connection: apsw.Connection, run_id: str, first: int, last: int) -> 
         lowest = result[0].seq if result else last + 1
         raise DamagedError("a step's row is missing", run_id=run_id, seq=lowest - 1)
     return result
-
-
-def require(run: RunRow, seq: int) -> None:
-    """See that a run has a step. Raises StepNotFoundError or PrunedError."""
-    if not 0 <= seq <= run.seq:
-        raise StepNotFoundError(run.id, seq, run.seq)
-    if seq < run.base:
-        raise PrunedError(run.id, seq, run.base)
 
 
 def anchor(connection: apsw.Connection, run: StoredRun, last: int) -> tuple[int, int | None]:

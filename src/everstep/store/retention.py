@@ -78,7 +78,7 @@ def erase(connection: apsw.Connection, run_id: str, entries: Sequence[Entry]) ->
     if not entries:
         return
     for entry in entries:
-        reading.require(run.row, entry.seq)
+        run.row.require(entry.seq)
         row, _ = reading.locate(connection, run, entry.seq)
         connection.execute("update step set meta = ?, data = ? where id = ?", (entry.meta, entry.data, row))
         connection.execute("delete from ref where row = ?", (row,))

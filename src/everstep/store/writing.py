@@ -152,7 +152,7 @@ def _own_start(new: NewRun, root: str) -> _Start:
 def _fork_point(connection: apsw.Connection, new: NewRun) -> _Start:
     source_id, seq = new.fork or ("", -1)
     source = rows.find_run(connection, source_id)
-    reading.require(source.row, seq)
+    source.row.require(seq)
     row, link = reading.locate(connection, source, seq)
     return _Start(row, seq, link, source.row.key, source.row.base, source.row.root)
 
