@@ -103,7 +103,7 @@ def test_a_recorded_program_loads_nothing_that_only_others_need(tmp_path: Path) 
     collects, *loaded = done.stdout.split()
     assert collects == "True"
     assert "everstep.capturing.session" in loaded
-    assert not set(loaded) & {"click", "asyncio", "ssl", "rich", "unittest", "everstep.capturing.seal"}
+    assert not set(loaded) & {"click", "asyncio", "ssl", "rich", "unittest", "subprocess", "everstep.capturing.seal"}
 
 
 def test_time_machine_knows_classes_of_tests_once_there_can_be_some() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +17,7 @@ _BOOT, _PROCESSES = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns
 
 def new_owner() -> str:
     """A name for a writer that nobody else has."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_place()}{actual.token(4)}"
+    return f"{os.uname().nodename}:{os.getpid()}:{_place()}{actual.token(4)}"
 
 
 def is_copy(owner: str | None) -> TypeGuard[str]:
@@ -29,7 +28,7 @@ def is_copy(owner: str | None) -> TypeGuard[str]:
 def is_gone(owner: str) -> bool:
     """Whether the owner is a process of this machine that has ended: its run need not wait for the lease to end."""
     host, _, process = owner.rpartition(":")[0].rpartition(":")
-    here = host == socket.gethostname() and owner.rpartition(":")[2].startswith(_place())
+    here = host == os.uname().nodename and owner.rpartition(":")[2].startswith(_place())
     if not here or not process.isdecimal():
         return False
     try:
