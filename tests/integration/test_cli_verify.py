@@ -55,7 +55,7 @@ def test_a_file_is_restored_as_one(tmp_path: Path) -> None:
     assert said == f"next: everstep fork r --at 2 --trail {path}\n  or: restore the file from a backup.\n"
 
 
-def test_a_command_to_type_says_how_to_give_the_password_that_it_leaves_out(postgres: str) -> None:
+def test_a_command_to_type_says_how_to_give_the_password_that_it_leaves_out(postgres: str, tmp_path: Path) -> None:
     """Promise 10: it stands nowhere, and what is printed works with it in its place."""
     url = filled(postgres).replace("postgres@", "postgres:hunter-2@")
     for given in (url, f"{postgres}&password=hunter-2"):
@@ -64,4 +64,7 @@ def test_a_command_to_type_says_how_to_give_the_password_that_it_leaves_out(post
         assert "hunter" not in told.output
         assert shlex.split(hint)[-1] == postgres
         assert "PGPASSWORD" in how
+    everstep.open(tmp_path / "trail.db").close()
+    copied = run("copy", tmp_path / "trail.db", url).stderr.splitlines()
+    assert (shlex.split(copied[-2])[-1], copied[-1]) == (postgres, how)
     assert "PGPASSWORD" not in run("show", "r@2", "--trail", postgres).stderr

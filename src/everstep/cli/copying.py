@@ -54,7 +54,7 @@ def copy(source: str, to: str, runs: tuple[str, ...], *, follow: bool) -> int:
             raise
     if follow:
         _follow(here, copying, shown)
-    _tell(here, copying.done, shown, where)
+    _tell(here, copying.done, shown, to)
     return _code(copying.done)
 
 
@@ -94,12 +94,13 @@ def _sums(done: Copied) -> str:
 
 
 def _tell(here: Session, done: Copied, source: str, to: str) -> None:
+    where = without_password(to)
     if here.output.as_json:
-        here.output.data(copy=_data(done, source, to))
+        here.output.data(copy=_data(done, source, where))
         return
     there = f"{count(done.same, 'run')} {'was' if done.same == 1 else 'were'} there already"
     if done.runs:
-        here.output.talk(f"copied to {to}: {_sums(done)}." + (f" {there.capitalize()}." if done.same else ""))
+        here.output.talk(f"copied to {where}: {_sums(done)}." + (f" {there.capitalize()}." if done.same else ""))
     elif done.same or not (done.refused or done.ahead):
         here.output.talk(f"nothing to copy: {there}.")
     for run_id in done.ahead:

@@ -16,7 +16,7 @@ from typing import Any
 
 from everstep.capturing.command import ENTRY, HASHES, VARIABLE, parsed
 from everstep.errors import CaptureError
-from everstep.trail.naming import MEMORY, folder_of, without_password
+from everstep.trail.naming import MEMORY, folder_of, is_url, without_password
 
 TRAIL, DEFAULT = "EVERSTEP_TRAIL", ".everstep/trail.db"
 DURABILITIES = ("sync", "async", "exit")
@@ -43,7 +43,7 @@ def launch(trail: str | None, command: Sequence[str], said: dict[str, Any]) -> N
 def launch_new(trail: str | None, command: Sequence[str], said: dict[str, Any]) -> None:
     """The same for a new run, whose trail need not be there."""
     url = url_of(trail)
-    if "://" not in url:
+    if not is_url(url):
         (folder_of(url) or Path(url).expanduser()).parent.mkdir(parents=True, exist_ok=True)
     launch(trail, command, {**said, "new": True})
 
