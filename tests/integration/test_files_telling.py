@@ -91,6 +91,15 @@ def test_a_run_is_not_forked_over_a_step_whose_file_is_missing(path: Path) -> No
         assert trail.fork("done", 1, id="again").step("mine").seq == 2
 
 
+def test_a_run_that_is_copied_from_its_steps_is_not_said_to_be_left_behind(path: Path) -> None:
+    tear(path)
+    copied = run("copy", path, path.with_name("trail.db"))
+    assert copied.exit_code == 0
+    assert copied.stderr.count("run.json was not as it was written") == 1
+    assert "copied to" in copied.stderr
+    assert "not copied" not in copied.stderr
+
+
 def test_what_an_append_mends_is_told_once(path: Path) -> None:
     """Promise 13: by the next write, or when the trail is closed."""
     for again in (True, False):
