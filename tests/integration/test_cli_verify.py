@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 
 import apsw
@@ -11,7 +12,7 @@ import pytest
 
 import everstep
 from everstep.errors import DamagedError
-from tests.integration.cli_support import data, run
+from tests.integration.cli_support import data, process, run
 
 
 def filled(url: str) -> str:
@@ -67,4 +68,6 @@ def test_a_command_to_type_says_how_to_give_the_password_that_it_leaves_out(post
     everstep.open(tmp_path / "trail.db").close()
     copied = run("copy", tmp_path / "trail.db", url).stderr.splitlines()
     assert (shlex.split(copied[-2])[-1], copied[-1]) == (postgres, how)
+    how, hint = process("record", "--trail", url, "--", sys.executable, "-c", "1").stderr.splitlines()
+    assert (shlex.split(hint)[-1], how) == (postgres, copied[-1])
     assert "PGPASSWORD" not in run("show", "r@2", "--trail", postgres).stderr

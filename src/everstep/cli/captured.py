@@ -14,6 +14,7 @@ from everstep.capturing.command import VARIABLE
 from everstep.capturing.running import run_program
 from everstep.capturing.session import Session
 from everstep.cli import exits
+from everstep.cli.launching import LEFT_OUT
 from everstep.errors import DivergenceError, EverstepError, RunExistsError, RunNotFoundError
 from everstep.model import Status
 from everstep.trail.trail import Trail
@@ -117,6 +118,9 @@ def _forking(said: dict[str, Any], run_id: str, seq: int) -> str:
 def _command(said: dict[str, Any], *words: object) -> str:
     """A command line of ours that works where this program was named."""
     trail = ["--trail", said["named"]] if said.get("named") else []
+    if trail and said["named"] != said["trail"] and not said.get("noted"):
+        said["noted"] = True
+        _say(LEFT_OUT)
     return shlex.join(["everstep", *map(str, words), *trail])
 
 

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from everstep.cli import exits
-from everstep.cli.launching import DEFAULT, TRAIL, url_of
+from everstep.cli.launching import DEFAULT, LEFT_OUT, TRAIL, url_of
 from everstep.cli.output import Output
 from everstep.errors import EverstepError, RunNotFoundError, UnreadableError
 from everstep.trail.late import Late
@@ -75,13 +75,10 @@ class Session:
         trail = ["--trail", self.shown] if self.shown else []
         if self.shown != self.named and not self._noted:
             self._noted = True
-            click.get_current_context().call_on_close(lambda: self.output.talk(_LEFT_OUT))
+            click.get_current_context().call_on_close(lambda: self.output.talk(LEFT_OUT))
         said = list(map(str, words))
         at = said.index("--") if "--" in said else len(said)  # what follows are the words of a program
         return shlex.join(["everstep", *said[:at], *trail, *said[at:]])
-
-
-_LEFT_OUT = "The password is left out of what to type: put it into PGPASSWORD or ~/.pgpass."
 
 
 def _is_there(path: Path) -> bool:
