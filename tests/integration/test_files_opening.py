@@ -136,6 +136,29 @@ def test_a_file_that_may_not_be_read_is_named(path: Path, name: str) -> None:
         assert "the right to" in line
 
 
+WRITES = """
+with everstep.open(sys.argv[1]) as trail:
+    run = trail.record("new")
+    for name in ("trail.json", "runs"):
+        place = os.path.join(sys.argv[1], name)
+        mode = os.stat(place).st_mode
+        os.chmod(place, 0)
+        try:
+            run.step("s")
+        except errors.StoreError as error:
+            print(place in str(error), "the right to" in str(error))
+        os.chmod(place, mode)
+    run.step("s")
+    print(trail.verify().ok)
+"""
+
+
+def test_a_file_that_may_not_be_used_any_more_is_named_to_whoever_writes(folder: Path) -> None:
+    """Promise 13: and it goes on when that is mended."""
+    folder.chmod(0o777)
+    assert output(AS_NOBODY + WRITES, f"{folder}/mine/").splitlines() == ["True True", "True True", "True"]
+
+
 @pytest.mark.parametrize("name", ["trail/", "trail", "trail.db"])
 def test_a_place_in_a_folder_that_may_not_be_entered_is_named(path: Path, name: str) -> None:
     """Promise 13: it is not taken for one that is not there; on the command line neither."""

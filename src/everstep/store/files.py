@@ -137,7 +137,8 @@ class FilesStore(Grouped[Reading]):
 
     def _append(self, jobs: Sequence[Job]) -> None:
         """Add the rows of many appends. One that does not fit fails alone; a disk that fails, fails all of them."""
-        batch = Batch(Reading(self._place, certain=True))
+        with translated(self.where):
+            batch = Batch(Reading(self._place, certain=True))
         try:
             for job in jobs:
                 job.error = None
