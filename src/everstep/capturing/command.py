@@ -22,7 +22,7 @@ HASHES = "0"  # the seed of all hashes: sets and dicts of a program are in the s
 CHILDREN = "children"  # in the same: that the programs which it starts are recorded, too
 CAPTURED = "captured"  # in what is said of a run: that it is one of a program, and how that was called
 PYTHON = "{python}"  # in what is asked, stands for the interpreter: another machine has it elsewhere
-_PYTHON = re.compile(r"python(\d+(\.\d+)?)?(\.exe)?")
+_PYTHON = r"python(\d+(\.\d+)?)?(\.exe)?"
 _ALONE, _WITH_WORD = frozenset("bBdEhiIOPqsSuvVx?"), frozenset("WX")
 _DEAF = frozenset("EI")  # with these Python does not hear its environment, and so not the seed of its hashes
 _SHEBANG = 256  # bytes of a file that tell what runs it
@@ -48,7 +48,7 @@ def parsed(words: Sequence[str], *, others: bool = False) -> Launch:
     if not words:
         raise CaptureError("there is no program to run; say it after two dashes: -- python agent.py")
     first, rest = words[0], list(words[1:])
-    if _PYTHON.fullmatch(Path(first).name):
+    if re.fullmatch(_PYTHON, Path(first).name):
         python = shutil.which(first)
         if python is None:
             raise CaptureError(f"there is no {first!r} to run the program with.")
@@ -107,7 +107,7 @@ def _behind(file: Path) -> str | None:
             words = line[2:].decode().split()
             if words and Path(words[0]).name == "env":
                 words = [word for word in words[1:] if not word.startswith("-")]
-            if words and _PYTHON.fullmatch(Path(words[0]).name):
+            if words and re.fullmatch(_PYTHON, Path(words[0]).name):
                 return shutil.which(words[0])
     return None
 
