@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from everstep.cli.app import still_to_name
@@ -10,6 +11,7 @@ from everstep.cli.questions import Questions
 from everstep.cli.session import Session
 from everstep.model import Run, Status
 from everstep.trail.inside import Failed
+from everstep.trail.naming import without_password
 from everstep.trail.outline import Outline
 
 _FIRST = 3  # failures beside questions
@@ -36,6 +38,12 @@ def advise(
         lines.append(go_on_with(run.id))
     if lines:
         here.output.talk("\n" * here.output.person + "\n".join(lines))
+
+
+def to_finish(here: Session, run_id: str) -> str:
+    """How the rest of a run is copied. From where is not kept."""
+    words = shlex.join(["everstep", "copy", "FROM", without_password(here.url), run_id])
+    return f"to finish it: {words}, with the trail that it comes from."
 
 
 def go_on_with(run_id: str) -> str:

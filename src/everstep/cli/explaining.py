@@ -6,9 +6,11 @@ import shlex
 
 import click
 
+from everstep.cli.advising import to_finish
 from everstep.cli.app import still_to_name
 from everstep.cli.output import Cell
 from everstep.cli.session import about, options, run_ids, session
+from everstep.trail.owner import is_copy
 
 _STYLES = {"high:": "red", "likely:": "yellow", "weak:": "dim"}
 
@@ -28,6 +30,9 @@ def why(run: str) -> None:
     for line in found.lines(commands=False):
         style = next((style for word, style in _STYLES.items() if f" {word} it " in line), "")
         here.output.line(Cell(line, style))
+    if is_copy(trail.run(run).owner):
+        here.output.talk(f"{run} is half copied. {to_finish(here, run)}")
+        return
     for words in (shlex.split(line)[1:] for line in found.next):
         app = still_to_name(about(trail, words[1])) if words[0] == "resume" else []
         here.output.talk(f"next: {here.command(*words, *app)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,7 +11,7 @@ import click
 
 from everstep.capturing.command import CAPTURED
 from everstep.cli import plain
-from everstep.cli.advising import advise
+from everstep.cli.advising import advise, to_finish
 from everstep.cli.branches import row
 from everstep.cli.flowing import sizes_taken
 from everstep.cli.items import Items
@@ -28,7 +27,6 @@ from everstep.errors import DamagedError, ErasedError
 from everstep.model import FINISHED, Kind, Run, Status
 from everstep.store.base import ALL
 from everstep.trail.inside import Failed, failed_so_far, is_map
-from everstep.trail.naming import without_password
 from everstep.trail.outline import Node, Outline, error_of, outline
 from everstep.trail.owner import is_copy
 from everstep.trail.trail import Trail
@@ -95,8 +93,7 @@ def _show_run(here: Session, trail: Trail, run: Run, *, everything: bool) -> Non
         ]
         here.output.table(*columns(rows))
     if is_copy(run.owner):
-        words = shlex.join(["everstep", "copy", "FROM", without_password(here.url), run.id])
-        here.output.talk(f"to finish it: {words}, with the trail that it comes from.")  # which is not kept
+        here.output.talk(to_finish(here, run.id))
     else:
         advise(here, run, tree, asked, failed, items, at_work=at_work)
 

@@ -121,8 +121,8 @@ class Copying:
 
     def _take(self, run: RunRow) -> None:
         self._newest = max(self._newest, run.key)
-        if run.forked_from is not None:
-            self._settle()  # it may share the rows of one of these
+        if any(each.id == run.forked_from for each, _ in self._posted):
+            self._settle()  # it may share the rows of that one
         if self._page(parent=run.id, limit=1):
             self._settle()  # in the order in which they were made
             self._around.append(run)
