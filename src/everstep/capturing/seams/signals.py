@@ -25,6 +25,11 @@ def know(pid: int, process: Signalled) -> None:
     _KNOWN[pid] = process
 
 
+def forget(pid: int) -> None:
+    """Have signals sent to whoever has this process id now: a process of today's that is none of the program's."""
+    _KNOWN.pop(pid, None)
+
+
 @functools.wraps(_kill)
 def _kill_known(pid: int, sig: int, /) -> None:
     known = _KNOWN.get(pid)

@@ -80,6 +80,7 @@ def _executing(plain: Any) -> Any:
         lane = boundary()
         if lane is None:
             plain(self, *given)
+            signals.forget(self.pid)  # one on record may have had the same number
         else:
             _start(self, lane, plain, dict(zip(names, given, strict=True)))
 
