@@ -80,6 +80,7 @@ class Transfer:
         self._reader = Reader(source)
         self._sent: set[bytes] = set()  # pieces of keyframes that are there, as long as the generation is this one
         self._generation = -1
+        self._waiting = 0  # bytes that were posted
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -98,25 +99,28 @@ class Transfer:
         return self._taken(run, _find(self._to, run.id))
 
     def post(self, run: RunRow) -> tuple[Callable[[], Outcome], bool]:
-        """What copies a run when it is called, and whether others that are new may be posted before that.
+        """What copies a run when it is called, and whether others may be posted before that.
 
-        Then it was taken in already, and is made in one commit with those. So is what is short and has no large values.
+        A short one that is new there is taken in already, and made in one commit with those that were posted before.
         """
         there = _find(self._to, run.id)
         if there is None and not is_copy(run.owner) and isinstance(self._to, Grouped) and run.seq < _ROWS:
             with suppress(RunError, DamagedError):  # told when it is called
                 new, first, before = self._beginning(run)
                 parts = list(islice(self._parts(run, first, before), 2)) if new.base is None else []
-                if len(parts) == 1 and not parts[0].blobs and parts[0].keyframe is None:
-                    return partial(self._made, run, parts[0], self._to.post_create(_with(new, run, parts[0]))), True
+                if len(parts) == 1 and parts[0].keyframe is None:
+                    self._waiting += sum(map(len, (*parts[0].blobs.values(), *(row.data for row in parts[0].entries))))
+                    made = partial(self._made, run, parts[0], self._to.post_create(_with(new, run, parts[0])))
+                    return made, self._waiting < _BYTES
         return partial(self._taken, run, there), False
 
     def _made(self, run: RunRow, part: _Part, claim: Callable[[], Claim]) -> Outcome:
+        self._waiting = 0
         try:
             hold = claim()
         except RunExistsError:  # as when another is quicker, below
             return self.take(run)
-        self._told(part.entries, {}, None)
+        self._told(part.entries, part.blobs, None)
         return self._finish(run, hold)
 
     def _taken(self, run: RunRow, there: RunRow | None) -> Outcome:
