@@ -57,6 +57,7 @@ _SETTINGS: LiteralString = ", ".join(
     )
 )
 _SET: LiteralString = f"select {_SETTINGS}"
+_SET_READER: LiteralString = f"{_SET}, set_config('default_transaction_read_only', 'on', false)"
 _STARTING = ("starting up", "shutting down", "in recovery mode", "not yet accepting connections")
 _FULL = ("too many clients", "too many connections", "remaining connection slots")
 _OPTION = re.compile(r"(invalid \w+ value: |bad value for |invalid integer value |invalid port number: ).*")
@@ -135,9 +136,7 @@ def connect(place: Address, *, read_only: bool) -> Link:
     try:
         for kind, oid in _ARRAYS.items():
             link.adapters.register_dumper(kind, _dumper(oid))
-        link.execute(_SET)
-        if read_only:
-            link.execute("set default_transaction_read_only = on")
+        link.execute(_SET_READER if read_only else _SET)
     except BaseException as error:  # an interrupt too: nobody else would close it
         link.close()
         if isinstance(error, driver.OperationalError):  # it went away in this moment

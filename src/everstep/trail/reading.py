@@ -78,7 +78,8 @@ class Reader:
         seq = self.place(run, at)
         start, before, state = self._start(run, seq)
         erased: int | None = None
-        for entry in self.follow(run, before, self._store.entries(run_id, start + 1, seq)):
+        rows = self._store.entries(run_id, start + 1, seq) if start < seq else []
+        for entry in self.follow(run, before, rows):
             if chain.is_erased(entry):
                 erased = entry.seq
                 continue
