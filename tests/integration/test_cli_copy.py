@@ -133,7 +133,8 @@ def test_half_of_a_run_is_shown_as_that_with_how_to_finish_it(
     assert "for another" not in status
     for told in (shown, run("why", "a", "--trail", url)):
         assert (finish in told.stderr, "next: " in told.stderr) == (True, False)
-    assert "half copied" in run("runs", "--trail", url).stdout
+    for words in (["runs"], ["show", "a", "--tree"]):
+        assert "half copied" in run(*words, "--trail", url).stdout
     assert data("runs", "--trail", url)["runs"][0]["half_copied"] is True
     assert data("show", "a", "--trail", url)["show"]["run"]["half_copied"] is True
     assert data("doctor", "--trail", url)["doctor"]["trail"]["half_copied"] == ["a"]

@@ -9,7 +9,7 @@ from typing import Any
 from everstep.cli import plain
 from everstep.cli.output import Cell, Column
 from everstep.cli.questions import text_of
-from everstep.cli.session import Session, is_interrupted
+from everstep.cli.session import Session, is_interrupted, standing
 from everstep.cli.style import status_cell
 from everstep.cli.text import brief, cut, duration
 from everstep.codec.record import StepRecord
@@ -47,7 +47,7 @@ class Items:
 
     def status(self, run: Run) -> str:
         """How an item stands, in a word."""
-        return "interrupted" if is_interrupted(self._trail, run) else str(run.status)
+        return standing(self._trail, run)
 
     def with_status(self, *statuses: Status) -> Iterator[Run]:
         """Those that stand so, the first first."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from everstep.cli import plain
 from everstep.cli.output import Cell, Column
-from everstep.cli.session import Session, is_interrupted
+from everstep.cli.session import Session, is_interrupted, standing
 from everstep.cli.style import status_cell
 from everstep.cli.text import count
 from everstep.model import Run
@@ -26,7 +26,7 @@ def show_family(here: Session, trail: Trail, run_id: str) -> None:
         [
             Cell(_indent(depth) + run.id, "bold" if run.id == run_id else ""),
             "" if run.fork_seq is None else str(run.fork_seq),
-            status_cell("interrupted" if is_interrupted(trail, run) else str(run.status)),
+            status_cell(standing(trail, run)),
             count(run.step_count, "entry").replace("entrys", "entries"),
         ]
         for depth, run in found

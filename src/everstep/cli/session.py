@@ -176,3 +176,10 @@ def is_interrupted(trail: Trail, run: Run) -> bool:
     if run.status is not _MODEL.Status.ACTIVE:
         return False
     return run.owner is None or _OWNER.is_gone(run.owner) or trail.store.run(run.id).lease < time.time()
+
+
+def standing(trail: Trail, run: Run) -> str:
+    """How a run stands, in a word: as its status says, unless it is not all there, or at work nowhere."""
+    if _OWNER.is_copy(run.owner):
+        return "half copied"
+    return "interrupted" if is_interrupted(trail, run) else str(run.status)
