@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -12,6 +14,7 @@ import pytest
 
 import everstep
 from everstep.errors import DamagedError
+from everstep.store.base import Keyframe
 from tests.integration.cli_support import data, process, run
 
 
@@ -49,9 +52,46 @@ def test_a_point_is_intact_if_nothing_below_it_is_damaged(postgres: str) -> None
     assert [(each["seq"], each["intact"]) for each in found] == [(3, 2), (6, 2)]
 
 
+@pytest.mark.parametrize("deed", ["goes on", "is pruned", "is dropped"])
+@pytest.mark.parametrize("place", ["trail/", "trail.db"])
+def test_what_becomes_of_a_run_meanwhile_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, deed: str
+) -> None:
+    """Promise 9."""
+    url = filled(str(tmp_path / place))
+    with everstep.open(url) as other, everstep.open(url) as trail:
+        live = other.fork("r", 8)
+        deeds: dict[str, Callable[[], object]] = {
+            "goes on": lambda: live.checkpoint("meanwhile"),
+            "is pruned": lambda: other.prune("r", keep=2),
+            "is dropped": lambda: other.drop("r"),
+        }
+        look = trail.store.keyframe
+
+        def after_the_deed(run_id: str, at: int) -> Keyframe | None:
+            deeds.pop(deed, lambda: None)()
+            return look(run_id, at)
+
+        monkeypatch.setattr(trail.store, "keyframe", after_the_deed)
+        report = trail.verify()
+    assert (len(deeds), report.damage) == (2, ())
+    assert report.runs == (1 if deed == "is dropped" else 2)
+
+
+@pytest.mark.parametrize("seq", [-1, 5, 7, 99_999])
+def test_a_row_that_lies_about_where_it_stands_is_damage(tmp_path: Path, seq: int) -> None:
+    """Promise 9: and no point behind it is said to be intact."""
+    path = filled(str(tmp_path / "trail.db"))
+    with closing(apsw.Connection(path)) as connection:
+        connection.execute("update step set seq = ? where name = 's2'", [seq])
+    damage = data("verify", "--trail", path, code=6)["verify"]["damage"]
+    assert all(each["intact"] is None or each["intact"] < 3 for each in damage), damage
+
+
 def test_a_file_is_restored_as_one(tmp_path: Path) -> None:
     path = filled(str(tmp_path / "trail.db"))
-    apsw.Connection(path).execute("update step set name = 'other' where seq = 3")
+    with closing(apsw.Connection(path)) as connection:
+        connection.execute("update step set name = 'other' where seq = 3")
     said = run("verify", "--trail", path).stderr
     assert said == f"next: everstep fork r --at 2 --trail {path}\n  or: restore the file from a backup.\n"
 

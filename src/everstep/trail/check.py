@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from everstep.codec import frame
 from everstep.codec.keyframe import refs
 from everstep.codec.shown import count
-from everstep.errors import DamagedError, DamageWarning
+from everstep.errors import DamagedError, DamageWarning, PrunedError, RunNotFoundError
 from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
-from everstep.store.base import Inspects, Keyframe, RunQuery, RunRow, Store
+from everstep.store.base import ALL, Inspects, Keyframe, RunQuery, RunRow, Store
 from everstep.trail.reading import Reader
 
 _CHECKPOINT, _END, _FAILED = KIND_NUMBER[Kind.CHECKPOINT], KIND_NUMBER[Kind.END], STATUS_NUMBER[Status.FAILED]
 _PAGE = 1_000
+_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,15 @@ def verify(store: Store, run_id: str | None) -> Report:
         warnings.simplefilter("always", DamageWarning)
         runs = [store.run(run_id)] if run_id is not None else _all_runs(store)
     told = dict.fromkeys(str(each.message) for each in caught if issubclass(each.category, DamageWarning))
-    damage, steps = [Damage(what) for what in told], 0
+    damage, checked, steps = [Damage(what) for what in told], 0, 0
     for run in runs:
-        seen, found = _verify_run(store, run)
+        try:
+            seen, found = _as_it_stands(store, run)
+        except RunNotFoundError:
+            if run_id is not None or _is_listed(store, run):
+                raise
+            continue  # it was dropped meanwhile
+        checked += 1
         steps += seen
         damage += found
     if run_id is None and isinstance(store, Inspects):
@@ -68,7 +75,7 @@ def verify(store: Store, run_id: str | None) -> Report:
             damage += [Damage(what) for what in store.inspect() if what not in known]
         except DamagedError as found:
             damage.append(Damage(found.what, found.run_id, found.seq))
-    return Report(len(runs), steps, tuple(damage))
+    return Report(checked, steps, tuple(damage))
 
 
 def _all_runs(store: Store) -> list[RunRow]:
@@ -78,6 +85,25 @@ def _all_runs(store: Store) -> list[RunRow]:
             raise DamagedError("the runs are not in order")
         runs += page
     return runs
+
+
+def _is_listed(store: Store, run: RunRow) -> bool:
+    return run.key in {row.key for row in store.runs(RunQuery(limit=1, before=run.key + 1))}
+
+
+def _as_it_stands(store: Store, run: RunRow) -> tuple[int, list[Damage]]:
+    """What is found in a run, of which retention may take away meanwhile what was to be looked at: then again."""
+    seen, found = 0, list[Damage]()
+    for _ in range(_TRIES):
+        try:
+            seen, found = _verify_run(store, run)
+            now = store.run(run.id) if found else run
+        except PrunedError as error:
+            found, now = [Damage(str(error), run.id)], store.run(run.id)
+        if (now.key, now.base, now.generation) == (run.key, run.base, run.generation):
+            break
+        run = now
+    return seen, found
 
 
 def _verify_run(store: Store, run: RunRow) -> tuple[int, list[Damage]]:
@@ -103,7 +129,7 @@ def _verify_run(store: Store, run: RunRow) -> tuple[int, list[Damage]]:
         damage.append(Damage("the run does not point at its newest step", run.id, run.seq))
     if failed != run.errors:
         damage.append(Damage(f"its index counts {run.errors} failed steps; there are {failed}", run.id))
-    if [entry.seq for _, entry in store.marked(run.id, _CHECKPOINT, len(marks) + 1)] != marks[::-1]:
+    if [entry.seq for _, entry in store.marked(run.id, _CHECKPOINT, ALL) if entry.seq <= run.seq] != marks[::-1]:
         damage.append(Damage("its index of checkpoints does not match its steps", run.id))
     return seen, damage
 
@@ -111,14 +137,15 @@ def _verify_run(store: Store, run: RunRow) -> tuple[int, list[Damage]]:
 def _with_those_below(store: Store, run: RunRow, found: DamagedError) -> list[Damage]:
     """What was found, behind what is damaged before it: a missing row is seen before those below it are read."""
     below: list[Damage] = []
-    intact = found.intact
+    intact = found.intact if found.intact is not None and found.intact < run.seq else None
     if intact is not None:
         try:
             for _ in Reader(store).history(run._replace(seq=intact)):
                 pass
         except DamagedError as lower:
-            below = _with_those_below(store, run, lower)
-            intact = below[0].intact
+            if lower.intact is None or lower.intact < intact:  # else a row does not say where it stands
+                below = _with_those_below(store, run, lower)
+            intact = below[0].intact if below else None
     return [*below, Damage(found.what, run.id, found.seq, intact)]
 
 
