@@ -231,3 +231,18 @@ def test_what_a_killed_writer_left_of_a_commit_is_not_called_damage(
     with everstep.open(path) as trail:
         assert trail.verify().ok
         assert everything(trail) == live[1]
+
+
+def test_a_commit_that_nobody_was_told_of_is_not_called_lost_when_the_next_writer_is_killed_over_it(
+    tmp_path: Path, live: tuple[Path, dict[str, Any]]
+) -> None:
+    """One killed when its commit was written, before others knew; the next between a frame's head and its page."""
+    log = bytearray((live[0] / "trail.db-wal").read_bytes())
+    starts = range(32, len(log), 4120)
+    commits = [start for start in starts if log[start + 4 : start + 8] != bytes(4)]
+    first = commits[-2] + 4120  # of the last commit, which takes more frames than one
+    assert first != commits[-1]
+    log[first + 16 : first + 24] = random.Random(7).randbytes(8)  # the sum of a page that was not written
+    with watched() as seen, everstep.open(with_log(tmp_path, live, bytes(log))) as trail:
+        assert trail.verify().ok
+    assert seen.said == []

@@ -96,10 +96,12 @@ class _Log:
         word = _one_word(made, frame.stored, len(frame.words) // 4)
         sound = made == frame.stored  # then it is the salts that are damaged
         near = sum((a ^ b).bit_count() for a, b in zip(made, frame.stored, strict=True)) == 1
-        goes_on = any(self._chain(made, at + 1))
+        behind = sum(self._chain(made, at + 1))
         if sound or near or (word is not None and frame.salts == self._salts):
-            return goes_on or frame.commits or word == 1 or any(self._chain(frame.stored, at + 1))
-        if goes_on:
+            return behind > 0 or frame.commits or word == 1 or any(self._chain(frame.stored, at + 1))
+        # One commit alone may be that of a writer who was killed before it was told to others, if the next was killed
+        # between the head of its first frame and the page.
+        if frame.commits + behind > 1:
             return True
         return any(self._two_commits(place) for place in range(at, self._count) if self._salts_at(place) == self._salts)
 
