@@ -17,7 +17,7 @@ from everstep.store.base import Claim
 from everstep.trail import transferring
 from everstep.trail.copying import Copying
 from everstep.trail.owner import COPY, HELD
-from tests.integration.copying import PAIRS, Places, halfway, interrupt, keyframes, names, noise, notes, same
+from tests.integration.copying import PAIRS, Places, halfway, interrupt, keyframes, names, noise, notes, same, same_run
 from tests.integration.support import environment, output
 
 
@@ -174,6 +174,25 @@ def test_a_run_that_another_copy_made_just_now_is_there(
     copied = source.copy(to)
     assert (copied.ok, copied.runs, copied.same) == (True, 0, 2)
     same(source, to)
+
+
+def test_a_run_that_is_dropped_meanwhile_is_not_missed_but_half_of_it_is_told(two: tuple[Trail, Trail]) -> None:
+    """Promise 13. Dropped there, it is copied anew."""
+    source, to = two
+    for run in "abcd":
+        notes(source, run, *map(str, range(70 if run in "ad" else 1)))
+
+    def drop() -> None:
+        for run in "ab":
+            source.drop(run)
+
+    copied = halfway(source, to, drop).once()
+    assert [(run_id, "was dropped here" in str(error)) for run_id, error in copied.refused] == [("a", True)]
+    assert {run.id for run in to.runs()} == {"a", "c", "d"}
+    to.drop("a")
+    notes(source, "a", *map(str, range(70)))
+    assert halfway(source, to, lambda: to.drop("a")).once().ok
+    same_run(source, to, "a")
 
 
 def test_half_of_a_run_cannot_be_cancelled_or_stopped(pair: tuple[Trail, Trail]) -> None:

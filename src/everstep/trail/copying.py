@@ -32,6 +32,7 @@ _PAGE = 1_000  # runs, or rows, that are read at once
 _NEW = 50  # runs that are looked at to find new ones
 _OF_ONE_RUN = (RunError, DamagedError, ValueRefused)  # what stands in the way of one run, and not of the others
 _IN_PARTS = "run {!r} was not copied: {!r}, which is a part of it, could not be. Mend that, and copy it again."
+_DROPPED = "run {!r} was dropped here while it was copied, and is not all there. Drop that too, or fork what there is."
 _AGAIN = b"", -1  # as no run stands: what was refused, and is looked at again
 _COMPLETED = STATUS_NUMBER[Status.COMPLETED]
 
@@ -156,6 +157,9 @@ class Copying:
         rows = self._rows + _own(run)
         try:
             outcome = copied()
+        except RunNotFoundError:  # it was dropped here meanwhile
+            if self._way.has_half(run.id):
+                self.done.refused.append(Refusal(run.id, RunError(_DROPPED.format(run.id))))
         except _OF_ONE_RUN as error:
             self.done.refused.append(Refusal(run.id, error))
             again = again or isinstance(error, OwnedError)

@@ -47,7 +47,8 @@ _ROWS = 1_000  # that are read at once
 _BYTES = 1 << 23  # of large values that are held at once, if no single row has more
 _SENT = 1 << 18  # pieces that are known to be there; of more they are sent again
 _LOOKS = 3  # at what is there, when others write to it meanwhile
-_OVERTAKEN = (RunExistsError, StaleWriterError, ConflictError)  # another was quicker: how is seen at the next look
+# Another was quicker: how, is seen at the next look.
+_OVERTAKEN = (RunExistsError, RunNotFoundError, StaleWriterError, ConflictError)
 _stopped = set[str]()  # the copies of this process that are not at work: it may live on long after them
 
 Written = Callable[[Sequence[Entry], Sequence[dict[bytes, bytes]]], object]
@@ -94,7 +95,8 @@ class Transfer:
     def take(self, run: RunRow) -> Outcome:
         """Copy a run up to the head that its row tells, or what is missing of it.
 
-        Raises HistoryDiffersError, OwnedError and PrunedError for what is there, DamagedError for what is here.
+        Raises HistoryDiffersError, OwnedError and PrunedError for what is there, DamagedError for what is here, and
+        RunNotFoundError if it was dropped here meanwhile.
         """
         return self._taken(run, _find(self._to, run.id))
 
@@ -116,12 +118,11 @@ class Transfer:
 
     def _made(self, run: RunRow, part: _Part, claim: Callable[[], Claim]) -> Outcome:
         self._waiting = 0
-        try:
+        with suppress(*_OVERTAKEN):
             hold = claim()
-        except RunExistsError:  # as when another is quicker, below
-            return self.take(run)
-        self._told(part.entries, part.blobs, None)
-        return self._finish(run, hold)
+            self._told(part.entries, part.blobs, None)
+            return self._finish(run, hold)
+        return self.take(run)
 
     def _taken(self, run: RunRow, there: RunRow | None) -> Outcome:
         for _ in range(_LOOKS - 1):
@@ -143,6 +144,11 @@ class Transfer:
         if isinstance(hold, NewRun):  # a fork that has no rows of its own yet
             hold = self._to.create(replace(hold, lease=0.0))
         return self._finish(run, hold)
+
+    def has_half(self, run_id: str) -> bool:
+        """Whether there is some of a run there that belongs to a copy."""
+        there = _find(self._to, run_id)
+        return there is not None and is_copy(there.owner)
 
     def begin(self, run: RunRow) -> None:
         """Make a run there that waits for others, all of it but its last row, and keep it."""
