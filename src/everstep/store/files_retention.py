@@ -7,7 +7,7 @@ A kill in between leaves files for the next `reclaim`, never a reference to what
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 from everstep.codec import frame
@@ -135,7 +135,7 @@ def sweep(reading: Reading) -> Counts:
                 continue  # what lies beyond the step that is damaged may be all that is left of it
             read = _read_by_somebody(runs, run)
             rows += _sweep_files(run.folder / "steps", range(read.start, read.stop), run.row.seq)
-            frames += _sweep_files(run.folder / "keyframes", range(read.start - 1, read.stop), run.row.seq)
+            frames += _sweep_files(run.folder / "keyframes", _frames_read(reading, run, read), run.row.seq)
         forked = {run.fork_key for run in runs.values()}
         done = [
             run for run in runs.values()
@@ -150,7 +150,16 @@ def sweep(reading: Reading) -> Counts:
             return Counts(gone, rows, frames, _sweep_pieces(place, reading, runs))
 
 
-def _sweep_files(folder: Path, keep: range, last: int) -> int:
+def _frames_read(reading: Reading, run: Stored, read: range) -> Container[int]:
+    """Which of a run's keyframes somebody may look at; of a dropped one, those that are its forks' too."""
+    near = range(read.start - 1, read.stop)
+    if not is_dropped(run.folder):
+        return near
+    there = (seq for seq in layout.numbers(run.folder / "keyframes") if seq in near)
+    return {seq for seq in there if reading.frame_at(run.row, run, seq).shared}
+
+
+def _sweep_files(folder: Path, keep: Container[int], last: int) -> int:
     """Remove the files whose numbers are not among those to keep. How many of them had been acknowledged."""
     dead = [seq for seq in layout.numbers(folder) if seq not in keep]
     layout.remove([*layout.leftovers(folder), *(folder / f"{seq:06}.json" for seq in dead)])

@@ -179,7 +179,8 @@ def sweep_keyframes(link: Link) -> Counts:
         read = _read_by_somebody(link, reading.run_by_key(link, key))
         removed += do(
             link,
-            "delete from everstep_keyframe where run = %s and seq not between %s and %s",
+            "delete from everstep_keyframe as k using everstep_run as r where r.key = k.run and k.run = %s "
+            "and (k.seq not between %s and %s or not k.shared and r.id is null)",  # no fork looks at such a one
             (key, read.start - 1, read.stop - 1),
         )
     return Counts(0, 0, removed, 0)

@@ -178,7 +178,9 @@ def sweep_keyframes(connection: apsw.Connection) -> Counts:
     ):
         read = _read_by_somebody(connection, rows.run_by_key(connection, key))
         connection.execute(
-            "delete from keyframe where run = ? and seq not between ? and ?", (key, read.start - 1, read.stop - 1)
+            "delete from keyframe where run = ?1 and (seq not between ?2 and ?3 "
+            "or row is null and (select id from run where key = ?1) is null)",  # no fork looks at such a one
+            (key, read.start - 1, read.stop - 1),
         )
         removed += connection.changes()
     return Counts(0, 0, removed, 0)

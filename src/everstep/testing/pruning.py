@@ -52,6 +52,18 @@ class Pruning(Place):
         assert store.run("run") == before
         assert history(store) == rows
 
+    def test_the_state_that_a_pruned_run_began_with_goes_with_it_though_forks_share_its_rows(
+        self, store: RetainingStore
+    ) -> None:
+        writer = begin(store)
+        rows = writer.write(4)
+        store.create(new_run("fork", fork=("run", 2)))
+        prune(store, "run", 1, "large")
+        assert store.drop("run").blobs == 1
+        with pytest.raises(DamagedError):
+            store.blob(*pieces("large"))
+        assert history(store, "fork") == rows[:3]
+
     def test_only_a_run_that_is_there_can_be_pruned(self, store: RetainingStore) -> None:
         with pytest.raises(RunNotFoundError):
             store.prune("run", keyframe(begin(store, "other").write(2)[0]), 0)
