@@ -100,7 +100,11 @@ class RemembersMarksOfDroppedRuns(MemoryStore):
         return [*super().marked(run_id, kind, limit), *getattr(self, "dropped", [])]
 
 
-@caught_by("a_dropped_run_takes_its_pieces_along", "reclaim_has_nothing_left_to_do_after_itself")
+@caught_by(
+    "a_dropped_run_takes_its_pieces_along",
+    "reclaim_has_nothing_left_to_do_after_itself",
+    "the_state_that_a_pruned_run_began_with_goes_with_it_though_forks_share_its_rows",
+)
 class KeepsAllPieces(MemoryStore):
     def _sweep(self) -> int:
         return 0
