@@ -27,6 +27,12 @@ __all__ = [
 ]  # imported to be registered
 
 
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what a broken store never does nobody waits long."""
+    monkeypatch.setattr("everstep.testing.posting._SOON", 1.0)
+
+
 def fails(contract: Any, store: Any, test: str) -> bool:
     """Whether a store fails a test of the contract."""
     try:

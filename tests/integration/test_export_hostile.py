@@ -23,7 +23,7 @@ from everstep.trail import importing
 from everstep.trail.exporting import Exported, lines, row_line, run_line, step_line
 from tests.integration.moved import KINDS
 
-MUTATIONS = 3_000
+MUTATIONS = 1_500
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import everstep
 from tests.integration.support import everything, rich_trail, watched
 
-FLIPS = 400
+FLIPS = 240
 CUTS = 40
 
 
