@@ -18,6 +18,7 @@ from everstep.errors import DamagedError, DamageWarning, ErasedError, PrunedErro
 from everstep.store.base import Gathers, Keyframe, RunRow, Store
 
 Decode = Callable[..., Any]
+_TRIES = 5  # to read what retention is at work on
 
 
 class Reader:
@@ -73,12 +74,27 @@ class Reader:
         return rows
 
     def state(self, run_id: str, at: int | None) -> dict[str, Any]:
-        """The values after step `at`."""
+        """The values after step `at`. Retention may take away meanwhile what they are made from: then again."""
         run = self._store.run(run_id)
+        for _ in range(_TRIES - 1):
+            try:
+                return self._state(run, at)
+            except (DamagedError, PrunedError, StepNotFoundError):
+                if not self._has_moved(run):
+                    raise
+                run = self._store.run(run_id)
+        return self._state(run, at)
+
+    def _has_moved(self, run: RunRow) -> bool:
+        """Whether something of the trail was let go of since the run was looked at."""
+        now = self._store.run(run.id)
+        return (now.key, now.base, now.generation) != (run.key, run.base, run.generation)
+
+    def _state(self, run: RunRow, at: int | None) -> dict[str, Any]:
         seq = self.place(run, at)
         start, before, state = self._start(run, seq)
         erased: int | None = None
-        rows = self._store.entries(run_id, start + 1, seq) if start < seq else []
+        rows = self._store.entries(run.id, start + 1, seq) if start < seq else []
         for entry in self.follow(run, before, rows):
             if chain.is_erased(entry):
                 erased = entry.seq
@@ -88,7 +104,7 @@ class Reader:
             except StateError:
                 if erased is None:
                     raise
-                raise ErasedError(run_id, erased) from None  # what this row builds on was erased
+                raise ErasedError(run.id, erased) from None  # what this row builds on was erased
         return state
 
     def _start(self, run: RunRow, seq: int) -> tuple[int, bytes, dict[str, Any]]:
@@ -98,6 +114,8 @@ class Reader:
                 data = frame.unpack(kept.data)
                 return kept.seq, kept.hash, thaw(data, self._gathered(data), decode=self.decode)
             except DamagedError as damage:
+                if self._has_moved(run):
+                    raise
                 _pass_over(run, kept.seq, damage)
         return -1, chain.genesis(run.root), {}
 
@@ -169,7 +187,7 @@ class Reader:
 def _pass_over(run: RunRow, seq: int, damage: DamagedError) -> None:
     if seq < run.base:
         raise damage
-    warnings.warn(f"the keyframe at {run.id}@{seq} was not used. {damage}", DamageWarning, stacklevel=5)
+    warnings.warn(f"the keyframe at {run.id}@{seq} was not used. {damage}", DamageWarning, stacklevel=6)
 
 
 def _below(run: RunRow, seq: int) -> int | None:

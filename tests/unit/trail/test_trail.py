@@ -15,6 +15,7 @@ from everstep.errors import (
     StepNotFoundError,
 )
 from everstep.model import CheckpointKind, Status
+from everstep.store.base import Keyframe
 from everstep.trail.compare import MISSING
 
 
@@ -209,6 +210,28 @@ def test_a_run_being_written_can_be_pruned(trail: everstep.Trail) -> None:
             trail.prune("r", keep=5)
     assert trail.state("r") == {"log": [f"{number} " * 100 for number in range(400)]}
     assert trail.verify().ok
+
+
+@pytest.mark.parametrize("size", [1, 70_000])
+def test_a_state_is_told_though_the_run_is_pruned_meanwhile(
+    trail: everstep.Trail, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Promise 9: that is no damage, and the newest state is never pruned."""
+    with trail.record("r") as run:
+        for number in range(30):
+            run.save({"log": list(range(number)), "large": f"{number}" * size})
+    whole, look, looks = trail.state("r"), trail.store.keyframe, ["first"]
+
+    def before_it_is_pruned(run_id: str, at: int) -> Keyframe | None:
+        found = look(run_id, at)
+        if looks:
+            looks.clear()
+            trail.prune("r", keep=2)
+        return found
+
+    monkeypatch.setattr(trail.store, "keyframe", before_it_is_pruned)
+    assert trail.state("r") == whole
+    assert not looks
 
 
 def test_a_dropped_run_is_gone_and_its_forks_stay(trail: everstep.Trail) -> None:
