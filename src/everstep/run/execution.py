@@ -5,6 +5,7 @@ Everything here is decided without waiting. The flow of a step (flow.py) says wh
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -62,6 +63,7 @@ class Execution(Telling, Stoppable):
         self.pen = pen
         self.journal = journal = journal or Journal()
         self.lease = lease
+        self.renewed = -math.inf  # when that was, as far as is known
         self.durability = durability
         self.as_child = as_child  # makes a step of a workflow
         self.restarts = restarts  # the code is gone through anew after every step

@@ -35,6 +35,8 @@ def begin(run: Execution) -> None:
         _live += 1
         if run.pen is None:
             return
+        if run.pen.scribe.claim.seq == 0:  # it was made just now, and need not be renewed yet
+            run.renewed = time.monotonic()
         _runs.add(run)
         if _thread is None or not _thread.is_alive():
             _thread = threading.Thread(target=_beat, name="everstep-heart", daemon=True)
@@ -68,7 +70,6 @@ def give_up_again() -> None:
 
 
 def _beat() -> None:
-    renewed: weakref.WeakKeyDictionary[Execution, float] = weakref.WeakKeyDictionary()
     while True:
         time.sleep(_BEAT)
         if _kept:
@@ -77,9 +78,9 @@ def _beat() -> None:
             runs = list(_runs)
         now = time.monotonic()
         for run in runs:
-            due = run not in renewed or now - renewed[run] > run.lease / 3  # when it was taken is not known here
+            due = now - run.renewed > run.lease / 3
             if due:
-                renewed[run] = now
+                run.renewed = now
             try:
                 _look_after(run, renew=due)
             except StaleWriterError as lost:

@@ -227,7 +227,7 @@ async def _settled(life: Life, main: asyncio.Task[Any]) -> None:
 
 async def _finished(run: Execution) -> None:
     """Wait for the steps at work, whose outcomes are still kept."""
-    while run.busy():  # noqa: ASYNC110 - threads are among it; an event would be one more thing for every step
+    while run.busy():  # threads are among it; an event would be one more thing for every step
         await asyncio.sleep(_QUIET)
 
 
