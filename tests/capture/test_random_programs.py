@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 DEEPEST = 3
 SIMPLE = ("get", "get", "post", "broken", "lines", "few_lines", "sleep", "chance", "process")
 TOGETHER = ("gather", "gather", "as_completed", "group", "queue")
-CUT_OFF = ("timeout", "cancel")  # one program in a hundred that has these still differs, see ADR 34
+CUT_OFF = ("timeout", "cancel")  # in the long runs alone: what is cleared away takes its time, see ADR 34
 Block = list[tuple[str, Any]]
 
 
