@@ -14,7 +14,7 @@ import pytest
 import everstep
 from everstep import errors
 from everstep.store.postgres import PostgresStore
-from everstep.testing.rows import begin, history
+from everstep.testing.rows import begin, history, new_run
 from tests.integration.cli_support import run as command
 from tests.integration.support import output
 from tests.postgres import place
@@ -236,6 +236,26 @@ def test_what_the_server_cannot_hold_is_refused_and_names_it(postgres: str) -> N
     other.write()
     assert (len(history(store)), len(history(store, "other"))) == (1, 2)
     store.close()
+
+
+def test_a_run_with_a_name_that_is_too_long_is_refused_alone(postgres: str) -> None:
+    """Promise 7: beside others in one commit, and in a copy, which names it."""
+    long = "".join(map(str, range(5_000)))
+    with everstep.open(":memory:") as source, everstep.open(postgres) as trail:
+        for number in range(3):
+            source.record(f"r-{number}", tags={"note": long} if number == 1 else {}).release()
+        copied = source.copy(trail)
+        assert [refusal.run_id for refusal in copied.refused] == ["r-1"]
+        assert "not copied: run 'r-1': cannot store" in str(copied)
+        assert [run.id for run in trail.runs()] == ["r-2", "r-0"]
+        for detail in ({"tags": {"note": long}}, {"workflow": long}, {"parent": long}):
+            with pytest.raises(errors.UnstorableError, match="Shorten the id") as caught:
+                trail.record("r", **detail)
+            assert "DETAIL" not in str(caught.value)
+        made = [trail.store.post_create(new_run(name)) for name in ("first", long, "last")]  # type: ignore[attr-defined] # of stores with a group commit
+        with pytest.raises(errors.UnstorableError, match="Shorten the id"):
+            made[1]()
+        assert [made[0]().run_id, made[2]().run_id] == ["first", "last"]
 
 
 def test_a_statement_that_takes_too_long_is_given_up(postgres: str) -> None:

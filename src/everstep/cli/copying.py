@@ -106,7 +106,7 @@ def _tell(here: Session, done: Copied, source: str, to: str) -> None:
     for run_id in done.ahead:
         here.output.talk(f"{run_id} has gone on there, and was left alone.")
     for refusal in done.refused:
-        here.output.talk(f"not copied: {exits.words_of(refusal.error)}")
+        here.output.talk(f"not copied: {refusal.whose}{exits.words_of(refusal.error)}")
     here.output.talk(f"next: {Session({'trail': to}).command('runs')}")
 
 

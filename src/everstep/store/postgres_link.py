@@ -62,6 +62,7 @@ _STARTING = ("starting up", "shutting down", "in recovery mode", "not yet accept
 _FULL = ("too many clients", "too many connections", "remaining connection slots")
 _OPTION = re.compile(r"(invalid \w+ value: |bad value for |invalid integer value |invalid port number: ).*")
 _AGAIN = frozenset({"40001", "40P01"})  # serialization failure, deadlock
+_TOO_LONG = "54000"  # of what is looked up by an index
 _LOST = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})  # ended by an administrator, a crash or a timeout
 
 
@@ -271,8 +272,9 @@ def is_passing(error: BaseException) -> bool:
 
 
 def is_unfit(error: BaseException) -> bool:
-    """Whether an error says that a value cannot be held: a number too large, half a character, a NUL."""
-    return isinstance(error, OverflowError | TypeError | ValueError | driver.DataError)
+    """Whether an error says that a value cannot be held: a number too large, half a character, a NUL, a long id."""
+    wrong = isinstance(error, OverflowError | TypeError | ValueError | driver.DataError)
+    return wrong or getattr(error, "sqlstate", None) == _TOO_LONG
 
 
 @contextmanager
@@ -306,6 +308,12 @@ def translate(error: Exception, where: str) -> EverstepError:  # noqa: PLR0911 -
         )
     if state.startswith("42"):
         return DamagedError(f"the tables of {where!r} are not as they were made ({said})")
+    if state == _TOO_LONG:
+        return UnstorableError(
+            "the row",
+            f"PostgreSQL cannot hold it ({said.partition(' DETAIL: ')[0]})",
+            "Shorten the id, the name of the workflow or the tag to 2,000 bytes.",
+        )
     if state.startswith("22"):
         return UnstorableError(
             "the row", f"PostgreSQL cannot hold it ({said})", "Take NUL characters out of its texts."

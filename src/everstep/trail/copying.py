@@ -46,6 +46,11 @@ class Refusal(NamedTuple):
     run_id: str | None
     error: EverstepError | DamageWarning
 
+    @property
+    def whose(self) -> str:
+        """What to say before the error, if that does not name the run itself: of a value that cannot be held there."""
+        return f"run {self.run_id!r}: " if isinstance(self.error, ValueRefused) else ""
+
 
 @dataclass(slots=True)
 class Copied:
@@ -68,7 +73,7 @@ class Copied:
         head = f"{count(self.runs, 'run')} copied: {count(self.steps, 'step')}, {self.bytes:,} bytes"
         lines = [head, f"{count(self.same, 'run')} there already"] if self.same else [head]
         lines += [f"{run_id} has gone on there, and was left alone" for run_id in self.ahead]
-        return "\n".join([*lines, *(f"not copied: {refusal.error}" for refusal in self.refused)])
+        return "\n".join([*lines, *(f"not copied: {refusal.whose}{refusal.error}" for refusal in self.refused)])
 
 
 def copy(source: Store, to: Store, names: Sequence[str] = (), tell: Tell | None = None) -> Copied:
