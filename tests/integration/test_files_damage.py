@@ -250,7 +250,9 @@ def test_a_trail_that_lost_its_first_file_counts_on(path: Path) -> None:
     (path / "trail.json").unlink()
     with pytest.warns(RebuiltWarning, match="trail.json was not as it was written"):
         everstep.open(path, read_only=True).close()
-    with pytest.warns(RebuiltWarning, match="counts go on by the clock"):
+    with pytest.warns(
+        RebuiltWarning, match="counts go on by the clock, and the next program that writes makes it anew"
+    ):
         trail = everstep.open(path)
     trail.record("new").finish()
     assert trail.store.run("new").key > newest

@@ -51,7 +51,7 @@ def parsed(words: Sequence[str], *, others: bool = False) -> Launch:
     if re.fullmatch(_PYTHON, Path(first).name):
         python = shutil.which(first)
         if python is None:
-            raise CaptureError(f"there is no {first!r} to run the program with.")
+            raise CaptureError(f"there is no {first!r} here. Activate the program's environment, or give the path.")
         return _checked(Launch(python, *split(first, rest)))
     if first.endswith(".py"):
         return _checked(Launch(sys.executable, [], [first, *rest]))

@@ -65,7 +65,8 @@ class Reading:
             except DamagedError as damage:
                 self._need_certainty(damage, self.place.marker)
                 self._facts = layout.leap()
-                self.rebuilt.append(_lost(self.place.name(self.place.marker), damage, "Its counts go on by the clock"))
+                told = "Its counts go on by the clock, and the next program that writes makes it anew"
+                self.rebuilt.append(_lost(self.place.name(self.place.marker), damage, told))
         return self._facts
 
     def _need_certainty(self, damage: DamagedError, path: Path) -> None:
@@ -115,7 +116,7 @@ class Reading:
         told = f"Run {row.id!r} was read from its steps up to {row.seq}"
         told += f", and {beyond} files beyond that do not follow" if beyond else ""
         told += ". Call trail.reclaim()" if row.ended is not None else "; who owned it is lost. Resume it"
-        told += " to write the file anew"
+        told += " to write the file anew, or take the file from a backup"
         self.rebuilt.append(_lost(self.place.name(folder / RUN), damage, told))
         return begun._replace(row=row, rebuilt=True)
 
@@ -327,4 +328,4 @@ def left_out(damage: DamagedError) -> str:
 
 
 def _lost(name: str, damage: DamagedError, what: str) -> RebuiltWarning:
-    return RebuiltWarning(f"{name} was not as it was written: {damage.what}. {what}, or take the file from a backup.")
+    return RebuiltWarning(f"{name} was not as it was written: {damage.what}. {what}.")
