@@ -14,7 +14,7 @@ import pytest
 from everstep import DamageWarning, Trail
 from everstep.errors import CopyAtWorkError, OwnedError
 from everstep.store.base import Claim
-from everstep.trail import transferring
+from everstep.trail import following, transferring
 from everstep.trail.copying import Copying
 from everstep.trail.owner import COPY, HELD
 from tests.integration.copying import PAIRS, Places, halfway, interrupt, keyframes, names, noise, notes, same, same_run
@@ -112,7 +112,7 @@ def test_of_two_copies_at_once_one_says_that_the_other_is_at_work(pair: tuple[Tr
 
 COPIER = """
 import sys, everstep
-from everstep.trail import transferring
+from everstep.trail import following, transferring
 from everstep.trail.copying import Copying
 transferring._ROWS = 50
 source, to = map(everstep.open, sys.argv[1:])
@@ -220,3 +220,56 @@ def test_a_cancel_here_is_copied_as_all_that_happens_is(apart: tuple[Trail, Trai
     assert (to.run("a").status, to.run("b").status) == ("active", "cancelled")
     assert source.copy(to).steps == 1
     same(source, to)
+
+
+def test_a_run_at_work_that_is_followed_is_nobody_elses_there(pair: tuple[Trail, Trail]) -> None:
+    """Promise 4: whoever went on with it there would do once more what is being done here."""
+    source, to = pair
+    notes(source, "idle", "x")
+    worker = source.record("run")
+    follower = Copying(source.store, to.store, follows=True)
+
+    def is_free(run_id: str = "run") -> bool:
+        try:
+            to.record(run_id).release()
+        except OwnedError:
+            return False
+        return True
+
+    follower.once()
+    assert (is_free(), is_free("idle")) == (False, True)
+    worker.step("a")
+    follower.again()
+    assert (list(names(to, "run")), is_free()) == (["start", "a"], False)
+    worker.release()
+    follower.again()
+    assert is_free()
+    worker = source.record("run")
+    worker.step("b")
+    follower.again()
+    assert not is_free()
+    follower.end()
+    assert is_free()
+    follower.again()
+    worker.finish()
+    follower.again()
+    same(source, to)
+
+
+def test_a_followed_run_is_held_anew_before_its_lease_ends_and_goes_when_it_did(
+    two: tuple[Trail, Trail], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise 4."""
+    source, to = two
+    source.record("run").step("a")
+    copying = Copying(source.store, to.store, follows=True)
+    copying.once()
+    first = to.store.run("run").lease
+    copying.again()
+    assert to.store.run("run").lease == first
+    monkeypatch.setattr(following, "LEASE_SECONDS", 0.0)
+    copying.again()
+    assert to.store.run("run").lease != first
+    to.record("run").step("gone on there")  # its lease has ended: whoever followed it may be gone
+    copying.again()
+    assert list(names(to, "run")) == ["start", "a", "gone on there"]

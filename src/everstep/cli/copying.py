@@ -12,7 +12,7 @@ from everstep.cli import exits
 from everstep.cli.session import Session, json_option, session
 from everstep.cli.text import count
 from everstep.errors import DamagedError, DamageWarning
-from everstep.trail.copying import Copied, Copying
+from everstep.trail.copying import Copied, Copying, Refusal
 from everstep.trail.naming import MEMORY, SQLITE, without_password
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
@@ -42,7 +42,7 @@ def copy(source: str, to: str, runs: tuple[str, ...], *, follow: bool) -> int:
     shown, where = without_password(source), without_password(to)
     with here.output.progress(f"copying to {where}") as tell:
         try:
-            copying = Copying(origin.store, target.store, runs, tell)
+            copying = Copying(origin.store, target.store, runs, tell, follows=follow)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
         if follow:
@@ -53,7 +53,10 @@ def copy(source: str, to: str, runs: tuple[str, ...], *, follow: bool) -> int:
             here.output.talk("interrupted: the same command goes on where it stopped.")
             raise
     if follow:
-        _follow(here, copying, shown)
+        try:
+            _follow(here, copying, shown)
+        finally:
+            copying.end()
     _tell(here, copying.done, shown, to)
     return _code(copying.done)
 
@@ -82,11 +85,20 @@ def _follow(here: Session, copying: Copying, shown: str) -> None:
     if not here.output.person:
         here.output.talk(text)
     with here.output.busy(text) as sign:
+        told: set[str] = set()
         while not copying.stopped:
             done = copying.again()
+            for words in [_refused(each) for each in done.refused]:
+                if words not in told:  # at once: the end may be days away
+                    told.add(words)
+                    here.output.talk(words)
             if sign is not None:
                 sign.update(f"{text}. {_sums(done)} so far")
             time.sleep(_PAUSE)
+
+
+def _refused(refusal: Refusal) -> str:
+    return f"not copied: {refusal.whose}{exits.words_of(refusal.error)}"
 
 
 def _sums(done: Copied) -> str:
@@ -106,7 +118,7 @@ def _tell(here: Session, done: Copied, source: str, to: str) -> None:
     for run_id in done.ahead:
         here.output.talk(f"{run_id} has gone on there, and was left alone.")
     for refusal in done.refused:
-        here.output.talk(f"not copied: {refusal.whose}{exits.words_of(refusal.error)}")
+        here.output.talk(_refused(refusal))
     here.output.talk(f"next: {Session({'trail': to}).command('runs')}")
 
 

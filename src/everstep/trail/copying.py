@@ -82,13 +82,21 @@ def copy(source: Store, to: Store, names: Sequence[str] = (), tell: Tell | None 
 
 
 class Copying:
-    """A copy at work. `once` copies what there is, `again` what has come since."""
+    """A copy at work. `once` copies what there is; if it follows, `again` what has come since, until `end`."""
 
-    def __init__(self, source: Store, to: Store, names: Sequence[str] = (), tell: Tell | None = None) -> None:
+    def __init__(
+        self,
+        source: Store,
+        to: Store,
+        names: Sequence[str] = (),
+        tell: Tell | None = None,
+        *,
+        follows: bool = False,
+    ) -> None:
         if source is to or (source.where == to.where != MEMORY):
             raise ValueError(f"a trail is not copied to itself: both are {source.where}. Name another to copy to.")
         self._source, self._names, self._tell = source, names, tell
-        self._way = Transfer(source, to, self._written)
+        self._way = Transfer(source, to, self._written, follows=follows)
         self.done = Copied()
         self.stopped = False  # set, it ends when the run at work is there
         self._rows = self._total = 0
@@ -122,8 +130,15 @@ class Copying:
                     break
                 if run.id not in refused and self._seen.get(run.id) != (run.hash, run.status):
                     self._take(run)
+                elif self._way.following is not None:
+                    self._way.following.look(run)
             self._finish_around()
         return self.done
+
+    def end(self) -> None:
+        """Follow no more: whoever wants to may go on there with what is at work here."""
+        if self._way.following is not None:
+            self._way.following.end()
 
     def _take(self, run: RunRow) -> None:
         self._newest = max(self._newest, run.key)

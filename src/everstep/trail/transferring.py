@@ -39,6 +39,7 @@ from everstep.model import FINISHED, STATUS_NUMBER, STATUSES, Status
 from everstep.store.base import LEASE_SECONDS, Append, Claim, Keyframe, NewRun, RunRow, Store
 from everstep.store.grouped import Grouped
 from everstep.trail.beginning import give_up_for_dead
+from everstep.trail.following import Following
 from everstep.trail.owner import COPY, HELD, is_copy, is_gone, new_owner
 from everstep.trail.reading import Reader
 
@@ -75,8 +76,9 @@ class _Part(NamedTuple):
 class Transfer:
     """The way from one store to another. One thread uses it."""
 
-    def __init__(self, source: Store, to: Store, written: Written) -> None:
+    def __init__(self, source: Store, to: Store, written: Written, *, follows: bool = False) -> None:
         self._source, self._to, self._written = source, to, written
+        self.following = Following(to) if follows else None
         self._owner = COPY + new_owner()  # of its own: two with one name could not tell each other apart
         self._reader = Reader(source)
         self._sent: set[bytes] = set()  # pieces of keyframes that are there, as long as the generation is this one
@@ -190,6 +192,8 @@ class Transfer:
         """The right to write, the first row that is missing, and what that one follows."""
         if is_copy(there.owner):
             claim = self._taken_over(there, there.owner)
+        elif self.following is not None and there.owner == self.following.owner:
+            claim = self._as_ours(there)
         else:
             give_up_for_dead(self._to, there)
             claim = self._to.claim(there.id, self._owner, HELD)
@@ -208,6 +212,9 @@ class Transfer:
         )  # since it last wrote
         if owner != self._owner and owner not in _stopped and left > 0 and not is_gone(process):
             raise CopyAtWorkError(there.id, process, left, self._to.where)
+        return self._as_ours(there)
+
+    def _as_ours(self, there: RunRow) -> Claim:
         claim = Claim(there.id, self._owner, there.epoch, there.seq, there.hash, there.key, there.generation, HELD)
         self._to.renew(claim, HELD)
         return claim
@@ -327,7 +334,10 @@ class Transfer:
         if there.hash != run.hash:  # somebody went on with it at once, or it is not what was written
             return self._compared(run, there)
         if there.owner == self._owner:
-            self._to.renew(claim, 0)
+            if self.following is None:
+                self._to.renew(claim, 0)
+            else:
+                self.following.give_up(run, claim)
         return Outcome.COPIED
 
 
