@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from contextlib import closing
@@ -64,7 +65,11 @@ def test_a_trail_of_an_earlier_version_is_read_says_the_same_and_goes_on(tmp_pat
 def test_what_is_written_today_has_the_files_of_then(tmp_path: Path) -> None:
     make(tmp_path / "trail")
     was, now = (
-        sorted(path.relative_to(root).as_posix() for path in root.rglob("[!.]*") if path.is_file())
+        sorted(
+            re.sub(r"/_[0-9]+/", "/dropped/", path.relative_to(root).as_posix())  # its number is of its time
+            for path in root.rglob("[!.]*")
+            if path.is_file()
+        )
         for root in (TRAIL, tmp_path / "trail")
     )
     assert now == was

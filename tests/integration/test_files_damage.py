@@ -304,21 +304,6 @@ def test_a_copied_folder_is_no_second_run(path: Path) -> None:
     assert page(path, "done", "steps/000001.json").exists()
 
 
-def test_two_trails_that_were_put_together_let_go_of_nothing(path: Path) -> None:
-    """Promise 12: a piece that is needed is never removed."""
-    with TemporaryDirectory(dir=IN_MEMORY) as other:
-        with everstep.open(f"{other}/") as trail:
-            trail.record("guest").step("large", output="e" * 70_000)
-        shutil.copytree(page(Path(other), "guest").parent, page(path, "guest").parent)
-        shutil.copytree(f"{other}/pieces", path / "pieces", dirs_exist_ok=True)
-    with everstep.open(path) as trail:
-        assert trail.step("guest", 1).output == "e" * 70_000
-        assert "have one key" in str(trail.verify())
-        with pytest.raises(DamagedError, match="have one key"):
-            trail.drop("fork")
-        assert trail.step("guest", 1).output == "e" * 70_000
-
-
 # What was never acknowledged.
 
 

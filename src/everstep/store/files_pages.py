@@ -43,9 +43,9 @@ class Row(NamedTuple):
 class Facts(NamedTuple):
     """What is known of the trail as a whole."""
 
-    keys: int = 0  # how many runs were created
+    keys: int = 0  # the one of the newest run
     generation: int = 0
-    marks: int = 0  # how many checkpoints were written
+    marks: int = 0  # the one of the newest checkpoint
 
 
 class KeptFrame(NamedTuple):

@@ -27,7 +27,7 @@ Runs = dict[int, Stored]
 
 def _next_generation(reading: Reading) -> None:
     """No keyframe that was made of what was read before is kept from here on."""
-    reading.place.write_facts(reading.facts._replace(generation=reading.facts.generation + 1))
+    reading.place.write_facts(reading.facts._replace(generation=layout.after(reading.facts.generation)))
 
 
 def hide(reading: Reading, run_id: str, key: int) -> None:

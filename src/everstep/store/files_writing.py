@@ -55,7 +55,8 @@ class Batch:
             return self._explain(run, append)
         made, marks = [], self._facts.marks
         for entry in append.entries:
-            marks += entry.kind == _CHECKPOINT
+            if entry.kind == _CHECKPOINT:
+                marks = layout.after(marks)
             row = Row(claim.key, marks if entry.kind == _CHECKPOINT else 0, entry)
             made.append((layout.step_file(run.folder, entry.seq), pages.row_page(row)))
         self._runs[claim.key] = run._replace(row=_moved(run.row, append))
@@ -168,7 +169,7 @@ def create_run(reading: Reading, new: NewRun) -> Claim:
         layout.sync(place.runs)  # sent again after an interrupt, which may have come before this
         return _claim(known.row, new.owner, new.lease)
     start = _start(reading, new)
-    row = _first_row(new, start, facts._replace(keys=facts.keys + 1))
+    row = _first_row(new, start, facts._replace(keys=layout.after(facts.keys)))
     place.write_facts(facts._replace(keys=row.key))
     folder = place.making / str(row.key)
     shutil.rmtree(folder, ignore_errors=True)
