@@ -16,6 +16,7 @@ from everstep.codec.chain import Entry
 from everstep.errors import (
     DamagedError,
     EverstepError,
+    ReadOnlyError,
     StoreError,
 )
 from everstep.store import reading, retention, rows, schema, sqlite_health, writing
@@ -158,8 +159,10 @@ class SqliteStore(Grouped[apsw.Connection]):
             finally:
                 if connection.in_transaction:
                     connection.execute("commit")
-                if isinstance(connection, schema.FixedConnection):
-                    connection.close()  # others may have written since: look at the file again next time
+                # Others may have written since: the file is looked at again next time. A query that an error cut short
+                # would go on seeing what it saw, and all who read here after it, for as long as somebody has the error.
+                if isinstance(connection, schema.FixedConnection) or connection.txn_state() != apsw.SQLITE_TXN_NONE:
+                    connection.close()
                 else:
                     self._readers.append(connection)
                 if self._closed:
@@ -235,6 +238,8 @@ class SqliteStore(Grouped[apsw.Connection]):
     def search(self, words: str, limit: int) -> list[tuple[str, Entry]]:
         path = ":memory:" if self.read_only else self.where + "-search"
         try:
+            return self._search(path, words, limit)
+        except ReadOnlyError:  # so SQLite calls an index that retention removed meanwhile
             return self._search(path, words, limit)
         except DamagedError:
             if path == ":memory:" or not os.path.exists(path):  # noqa: PTH110 - paths are text here

@@ -51,6 +51,7 @@ class Reader:
         elif first == run.base:
             kept = self._store.keyframe(run.id, first - 1)
             if kept is None or kept.seq != first - 1:
+                self._store.run(run.id).require(first)  # it may have been pruned further meanwhile
                 raise DamagedError("the keyframe that the pruned run begins with is missing", run_id=run.id, seq=first)
             before, rows = kept.hash, self._store.entries(run.id, first, last)
         else:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import everstep
+from everstep.codec.chain import Entry
 from everstep.errors import (
     ClosedError,
     PrunedError,
@@ -16,6 +18,7 @@ from everstep.errors import (
 )
 from everstep.model import CheckpointKind, Status
 from everstep.store.base import Keyframe
+from everstep.store.search import SearchIndex
 from everstep.trail.compare import MISSING
 
 
@@ -232,6 +235,50 @@ def test_a_state_is_told_though_the_run_is_pruned_meanwhile(
     monkeypatch.setattr(trail.store, "keyframe", before_it_is_pruned)
     assert trail.state("r") == whole
     assert not looks
+
+
+def test_steps_that_are_pruned_meanwhile_are_said_to_be(trail: everstep.Trail, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promise 9: that is no damage."""
+    make(trail, "r", steps=30)
+    trail.prune("r", keep=20)
+    look, looks = trail.store.keyframe, ["first"]
+
+    def after_it_is_pruned(run_id: str, at: int) -> Keyframe | None:
+        if looks:
+            looks.clear()
+            trail.prune("r", keep=2)
+        return look(run_id, at)
+
+    monkeypatch.setattr(trail.store, "keyframe", after_it_is_pruned)
+    with pytest.raises(PrunedError):
+        trail.steps("r")
+    assert [step.seq for step in trail.steps("r")] == [30, 31]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_search_whose_index_is_removed_meanwhile_is_made_again_and_keeps_nobody_from_seeing_what_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Promise 13: as long as somebody has its error, too."""
+    kept, add, removals = list[Exception](), SearchIndex.add, [tmp_path / "trail.db-search"] * times
+
+    def after_a_drop(index: SearchIndex, rows: Iterable[tuple[int, Entry]], since: int, generation: int) -> None:
+        if removals:
+            removals.pop().unlink()  # as another process does that lets go of something
+        add(index, rows, since, generation)
+
+    monkeypatch.setattr(SearchIndex, "add", after_a_drop)
+    with everstep.open(tmp_path / "trail.db") as trail:
+        run = trail.record("r")
+        run.step("s", output="one")
+        try:
+            assert [step.seq for step in trail.search("one")] == [1]
+        except ReadOnlyError as error:
+            kept.append(error)
+        run.step("s", output="two")
+        assert trail.run("r").head == 2
+        assert [step.seq for step in trail.search("two")] == [2]
+    assert len(kept) == times - 1
 
 
 def test_a_dropped_run_is_gone_and_its_forks_stay(trail: everstep.Trail) -> None:
