@@ -36,6 +36,9 @@ class SearchIndex:
         self._text = text or text_of
         self._connection = apsw.Connection(path)
         self._connection.set_busy_timeout(10_000)
+        self._connection.transaction_mode = (
+            "IMMEDIATE"  # who reads before it writes is refused without being waited for
+        )
         self._connection.execute("pragma secure_delete = on")
         self._connection.execute(_TABLES)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -54,6 +55,7 @@ class SqliteStore(Grouped[apsw.Connection]):
         self._writer: apsw.Connection | None = None if read_only else first
         self._lock_file = -1 if read_only else open_lock(self.where + "-lock")
         self._cache = ValueCache(beside=self.where)
+        self._searching = threading.Lock()  # those who write to the index by turns and read it hold each other up
         self._group = GroupCommit(self._commit, self.where)
         self._inode, self._next_look = os.stat(self.where).st_ino, 0.0  # noqa: PTH116 - paths are text here
         watch(self)
@@ -248,7 +250,7 @@ class SqliteStore(Grouped[apsw.Connection]):
             return self._search(path, words, limit)
 
     def _search(self, path: str, words: str, limit: int) -> list[tuple[str, Entry]]:
-        with self._snapshot() as connection, translated(path), closing(SearchIndex(path)) as index:
+        with self._searching, self._snapshot() as connection, translated(path), closing(SearchIndex(path)) as index:
             return reading.search(connection, index, words, limit, retention.generation(connection))
 
     def inspect(self) -> list[str]:
@@ -306,4 +308,5 @@ class SqliteStore(Grouped[apsw.Connection]):
             # It did not come to rest in time. Left alone for good: to close it would disturb the parent's.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
         self._readers, self._writer = [], None
+        self._searching = threading.Lock()
         self._group.born()

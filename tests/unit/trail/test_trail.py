@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -279,6 +280,16 @@ def test_a_search_whose_index_is_removed_meanwhile_is_made_again_and_keeps_nobod
         assert trail.run("r").head == 2
         assert [step.seq for step in trail.search("two")] == [2]
     assert len(kept) == times - 1
+
+
+def test_many_search_at_once_while_there_is_more_to_find(tmp_path: Path) -> None:
+    """Promise 13: nobody is told that another program holds the index."""
+    with everstep.open(tmp_path / "trail.db") as trail, ThreadPoolExecutor(4) as threads:
+        run = trail.record("r")
+        for number in range(15):
+            run.step("s", output=f"word {number}")
+            for found in threads.map(trail.search, ["word"] * 4):
+                assert len(found) == number + 1
 
 
 def test_a_dropped_run_is_gone_and_its_forks_stay(trail: everstep.Trail) -> None:
