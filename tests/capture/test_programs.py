@@ -258,6 +258,8 @@ def test_a_fork_goes_on_live_from_its_step(shell: Shell) -> None:
     assert len(shell.server.requests) == 6
     replayed = shell.everstep("replay", "other")
     assert (replayed.returncode, replayed.stdout) == (0, forked.stdout), replayed.stderr
+    made = shell.run("fork", "trip", "--at", "2", "--id", "later")
+    assert f"next: everstep resume later -- {sys.executable} agent.py --city Oslo\n" in made.stderr
 
 
 def test_what_if_a_call_had_been_answered_otherwise(shell: Shell) -> None:

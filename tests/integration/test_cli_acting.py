@@ -221,6 +221,7 @@ class TestAnswer:
         done = everstep_command(waiting, "answer", "r-1", "no", "--json")
         assert json.loads(done.stdout)["answer"]["value"] is False
         assert everstep_command(waiting, "answer", "r-1", "yes").code == 5, "an answer counts once"
+        assert "answered, and to be resumed" in everstep_command(waiting, "show", "r-1").stdout
 
     def test_a_value_can_come_from_stdin(self, waiting: Path) -> None:
         done = process("answer", "r-1", "-", "--trail", "trail.db", "--json", cwd=waiting, stdin="true\n")

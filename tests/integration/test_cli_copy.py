@@ -42,7 +42,7 @@ def trail(place: Path) -> Path:
 def test_all_runs_go_to_a_trail_that_is_made(place: Path) -> None:
     said = run("copy", "a.db", "new/b.db")
     assert (said.exit_code, said.stdout) == (0, "")
-    assert said.stderr.startswith("copied to new/b.db: 2 runs, 6 steps.\n")
+    assert said.stderr.startswith("copied to new/b.db: 2 runs, 6 entries.\n")
     assert said.stderr.endswith("\nnext: everstep runs --trail new/b.db\n")
     assert run("runs", "--trail", "new/b.db").stdout.count("\n") == 3
     with everstep.open(place / "a.db") as source, everstep.open(place / "new/b.db") as to:

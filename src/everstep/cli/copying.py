@@ -102,7 +102,7 @@ def _refused(refusal: Refusal) -> str:
 
 
 def _sums(done: Copied) -> str:
-    return f"{count(done.runs, 'run')}, {count(done.steps, 'step')}"
+    return f"{count(done.runs, 'run')}, {done.steps:,} {'entry' if done.steps == 1 else 'entries'}"
 
 
 def _tell(here: Session, done: Copied, source: str, to: str) -> None:

@@ -125,7 +125,8 @@ def fork(
         here.output.data(fork={"run": made, "forked_from": run_id, "at": trail.run(made).fork_seq})
     else:
         here.output.talk(f"made {made}, which shares {run_id} up to step {trail.run(made).fork_seq}.")
-        here.output.talk(f"next: {here.command('resume', made, *still_to_name())}")
+        about = trail.step(made, 0, view=True).metadata if trail.store.run(made).base == 0 else None
+        here.output.talk(f"next: {here.command('resume', made, *still_to_name(about))}")
     return exits.OK
 
 

@@ -174,6 +174,8 @@ def _failed(found: Failed) -> dict[str, Any]:
 
 
 def _standing(trail: Trail, run: Run, *, interrupted: bool) -> Cell:
+    if interrupted and trail.step(run.id, trail.store.run(run.id).seq, view=True).kind is Kind.ANSWER:
+        return Cell("answered, and to be resumed (active, and at work nowhere)", STYLES["interrupted"])
     if interrupted:
         return Cell("interrupted (active, and at work nowhere)", STYLES["interrupted"])
     if is_copy(run.owner):
