@@ -318,8 +318,9 @@ class RunNotFoundError(RunError):
     """No run has this id."""
 
     def __init__(self, run_id: str, nearest: tuple[str, ...] = ()) -> None:
-        self.run_id, self.nearest = run_id, nearest
-        hint = f" Did you mean {', '.join(map(repr, nearest))}?" if nearest else " trail.runs() lists what there is."
+        near = tuple(each for each in nearest if each != run_id)  # it may have come since it was looked for
+        self.run_id, self.nearest = run_id, near
+        hint = f" Did you mean {', '.join(map(repr, near))}?" if near else " trail.runs() lists what there is."
         super().__init__(f"no run {run_id!r} in this trail.{hint}")
 
 

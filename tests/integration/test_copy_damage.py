@@ -122,7 +122,7 @@ def test_a_run_that_is_told_by_its_steps_is_copied_with_a_warning_and_one_that_n
     for words, runs in ((("torn", "well"), 3), ((), 3)):
         done = process("copy", source, to.with_stem(f"to-{len(words)}"), *words)
         lines = done.stderr.splitlines()
-        assert (done.code, lines[1].split(":")[-1]) == (6, f" {runs} runs, 8 steps."), done.stderr
+        assert (done.code, lines[1].split(":")[-1]) == (6, f" {runs} runs, 8 entries."), done.stderr
         assert [line.split(":")[0] for line in lines] == ["warning", lines[1].split(":")[0], "not copied", "next"]
         assert "Run 'torn' was read from its steps up to 2" in lines[0]
         assert "runs/lost-" in lines[2]

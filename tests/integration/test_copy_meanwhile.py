@@ -16,7 +16,7 @@ from everstep.errors import CopyAtWorkError, OwnedError
 from everstep.store.base import Claim
 from everstep.trail import following, transferring
 from everstep.trail.copying import Copying
-from everstep.trail.owner import COPY, HELD
+from everstep.trail.owner import COPY, HELD, is_copy
 from tests.integration.copying import PAIRS, Places, halfway, interrupt, keyframes, names, noise, notes, same, same_run
 from tests.integration.support import environment, output
 
@@ -193,6 +193,26 @@ def test_a_run_that_is_dropped_meanwhile_is_not_missed_but_half_of_it_is_told(tw
     notes(source, "a", *map(str, range(70)))
     assert halfway(source, to, lambda: to.drop("a")).once().ok
     same_run(source, to, "a")
+
+
+def test_a_run_that_is_pruned_meanwhile_is_copied_as_it_is_then(apart: tuple[Trail, Trail]) -> None:
+    source, to = apart
+    for run in "ab":
+        notes(source, run, *map(str, range(70)))
+    assert halfway(source, to, lambda: source.prune("b", keep=3)).once().ok
+    same_run(source, to, "b")
+
+
+def test_a_run_that_is_all_there_is_not_called_half_of_one_though_the_copy_was_cut_off(
+    two: tuple[Trail, Trail], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, to = two
+    notes(source, "run", "a")
+    monkeypatch.setattr(transferring.Transfer, "_finish", lambda *_: interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        source.copy(to)
+    assert not is_copy(to.store.run("run").owner)
+    to.record("run").release()
 
 
 def test_half_of_a_run_cannot_be_cancelled_or_stopped(pair: tuple[Trail, Trail]) -> None:

@@ -128,8 +128,15 @@ class Transfer:
 
     def _taken(self, run: RunRow, there: RunRow | None) -> Outcome:
         for _ in range(_LOOKS - 1):
-            with suppress(*_OVERTAKEN):
+            try:
                 return self._take(run, there)
+            except _OVERTAKEN:
+                pass
+            except (PrunedError, DamagedError):
+                now = self._source.run(run.id)
+                if now.base == run.base:
+                    raise
+                run = now  # it was pruned here meanwhile
             there = _find(self._to, run.id)
         return self._take(run, there)
 
@@ -144,7 +151,7 @@ class Transfer:
         for part in self._parts(run, first, before):
             hold = self._add(run, part, hold) if isinstance(hold, Claim) else self._make(run, part, hold)
         if isinstance(hold, NewRun):  # a fork that has no rows of its own yet
-            hold = self._to.create(replace(hold, lease=0.0))
+            hold = self._to.create(_given_up(hold))
         return self._finish(run, hold)
 
     def has_half(self, run_id: str) -> bool:
@@ -333,7 +340,7 @@ class Transfer:
         there = self._to.run(run.id)
         if there.hash != run.hash:  # somebody went on with it at once, or it is not what was written
             return self._compared(run, there)
-        if there.owner == self._owner:
+        if there.owner in {self._owner, claim.owner}:
             if self.following is None:
                 self._to.renew(claim, 0)
             else:
@@ -343,8 +350,13 @@ class Transfer:
 
 def _with(new: NewRun, run: RunRow, part: _Part, kept: Keyframe | None = None) -> NewRun:
     """A new run with its first rows."""
-    lease = 0.0 if part.entries[-1].seq == run.seq else HELD  # all of it at once needs nobody's protection
-    return replace(new, entries=part.entries, blobs=part.blobs, keyframe=kept, status=part.status, lease=lease)
+    new = _given_up(new) if part.entries[-1].seq == run.seq else replace(new, lease=HELD)
+    return replace(new, entries=part.entries, blobs=part.blobs, keyframe=kept, status=part.status)
+
+
+def _given_up(new: NewRun) -> NewRun:
+    """A new run that is all there at once: it needs nobody's protection, and is never half of one."""
+    return replace(new, owner=new.owner.removeprefix(COPY), lease=0.0)
 
 
 def _find(store: Store, run_id: str) -> RunRow | None:
