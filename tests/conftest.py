@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,6 +11,10 @@ import pytest
 
 from tests.places import IN_MEMORY
 from tests.postgres import place, shared_server
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it in the background: programs that the tests
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # start would not hear it either
 
 
 @pytest.fixture(scope="session")
