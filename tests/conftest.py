@@ -12,7 +12,6 @@ import pytest
 from tests.places import IN_MEMORY
 from tests.postgres import place, shared_server
 
-
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it in the background: programs that the tests
     signal.signal(signal.SIGINT, signal.default_int_handler)  # start would not hear it either
 
