@@ -51,9 +51,9 @@ def _work_in_threads(batch: Batch) -> None:
     outside = contextvars.copy_context()
     outside.run(CURRENT.set, OUTSIDE)  # the threads belong to no run: each item has its own
     with ThreadPoolExecutor(batch.workers, thread_name_prefix="everstep-map") as pool:
-        jobs = [_submitted(pool, outside, batch) for _ in range(batch.workers)]
         try:
-            with terminable(batch.run):
+            with terminable(batch.run):  # before the first of them begins: what it does is to be kept
+                jobs = [_submitted(pool, outside, batch) for _ in range(batch.workers)]
                 wait(jobs)
         except BaseException as error:  # an interrupt too: the run is told of it, and it goes on its way
             batch.run.interrupt(error)
