@@ -8,8 +8,8 @@ PYTEST_ARGS ?= -q -n auto --maxprocesses 8
 # The rest is the same whatever the Python.
 FEW = -m 'not torture and not many' tests/capture/test_agents.py tests/capture/test_clock.py tests/capture/test_sleeping.py \
 	tests/capture/test_subprocess.py tests/capture/test_threads.py tests/capture/test_changes.py tests/integration/test_run_*
-OTHERS = $(FEW) tests/unit tests/corpus tests/contract/test_sqlite.py tests/programs tests/integration/test_graph_* \
-	tests/integration/test_map* tests/integration/test_replay* tests/integration/test_forks* tests/integration/test_kill*
+OTHERS = $(FEW) tests/unit tests/corpus tests/programs tests/integration/test_graph_* \
+	tests/integration/test_map* tests/integration/test_replay* tests/integration/test_kill*
 BENCH_ARGS ?=
 MAKEFLAGS += --no-print-directory
 
