@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from everstep import Trail
-from tests.integration.copying import Places
+from everstep.trail import transferring
+from tests.integration.copying import PAIRS, Places
 
 
 @pytest.fixture
@@ -26,3 +27,15 @@ def apart(places: Places) -> tuple[Trail, Trail]:
 @pytest.fixture
 def two(places: Places) -> tuple[Trail, Trail]:
     return places.open("sqlite"), places.open("sqlite")
+
+
+@pytest.fixture(params=PAIRS, ids="-".join)
+def pair(request: pytest.FixtureRequest, places: Places) -> tuple[Trail, Trail]:
+    kind, other = request.param
+    return places.open(kind), places.open(other)
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that runs of some hundred rows are copied in several parts."""
+    monkeypatch.setattr(transferring, "_ROWS", 50)

@@ -22,16 +22,7 @@ from tests.integration.copying import PAIRS, Places, keyframes, names, noise, no
 from tests.integration.moved import KINDS, approval
 from tests.integration.support import rich_trail
 
-
-@pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transferring, "_ROWS", 50)
-
-
-@pytest.fixture(params=PAIRS, ids="-".join)
-def pair(request: pytest.FixtureRequest, places: Places) -> tuple[Trail, Trail]:
-    kind, other = request.param
-    return places.open(kind), places.open(other)
+pytestmark = pytest.mark.usefixtures("small_pages")
 
 
 @pytest.mark.parametrize(("kind", "other"), [*PAIRS, ("sqlite", "memory")])

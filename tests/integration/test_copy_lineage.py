@@ -9,14 +9,8 @@ import pytest
 from everstep import Trail
 from everstep.errors import OwnedError, PrunedError, RunNotFoundError
 from everstep.trail.copying import Copying
-from tests.integration.copying import PAIRS, Places, notes, same, same_run, told
+from tests.integration.copying import Places, notes, same, same_run, told
 from tests.integration.moved import KINDS
-
-
-@pytest.fixture(params=PAIRS, ids="-".join)
-def pair(request: pytest.FixtureRequest, places: Places) -> tuple[Trail, Trail]:
-    kind, other = request.param
-    return places.open(kind), places.open(other)
 
 
 def test_forks_share_their_rows_there_too(apart: tuple[Trail, Trail]) -> None:

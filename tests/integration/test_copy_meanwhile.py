@@ -17,19 +17,10 @@ from everstep.store.base import Claim
 from everstep.trail import following, transferring
 from everstep.trail.copying import Copying
 from everstep.trail.owner import COPY, HELD, is_copy
-from tests.integration.copying import PAIRS, Places, halfway, interrupt, keyframes, names, noise, notes, same, same_run
+from tests.integration.copying import halfway, interrupt, keyframes, names, noise, notes, same, same_run
 from tests.integration.support import environment, output
 
-
-@pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transferring, "_ROWS", 50)
-
-
-@pytest.fixture(params=PAIRS, ids="-".join)
-def pair(request: pytest.FixtureRequest, places: Places) -> tuple[Trail, Trail]:
-    kind, other = request.param
-    return places.open(kind), places.open(other)
+pytestmark = pytest.mark.usefixtures("small_pages")
 
 
 def test_who_works_on_a_run_there_is_not_disturbed(two: tuple[Trail, Trail]) -> None:

@@ -213,10 +213,8 @@ class Transfer:
         Not by a claim: the run would have to be given up first, and whoever comes just then would go on with half.
         Should the other be there after all, nothing is lost: both write the same rows, each behind the one it follows.
         """
-        process, left = (
-            owner.removeprefix(COPY),
-            there.lease - HELD + LEASE_SECONDS - time.time(),
-        )  # since it last wrote
+        process = owner.removeprefix(COPY)
+        left = there.lease - HELD + LEASE_SECONDS - time.time()  # counted from when it last wrote
         if owner != self._owner and owner not in _stopped and left > 0 and not is_gone(process):
             raise CopyAtWorkError(there.id, process, left, self._to.where)
         return self._as_ours(there)
