@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -232,3 +234,27 @@ def test_a_renewal_that_comes_late_owns_nothing(trail: Trail, monkeypatch: pytes
         Runner(trail).run(fails, id=f"failed {number}", error_handling="continue")
         Runner(trail).run(asks, id=f"paused {number}")
     assert [run.id for run in trail.runs(limit=1000) if run.owner is not None] == []
+
+
+def test_who_keeps_the_lease_holds_on_to_no_run_that_ended(trail: Trail, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promise 11."""
+    seen: list[weakref.ref[Any]] = []
+    looked_after = threading.Event()
+
+    def look(run: Any, **_: Any) -> None:
+        seen.append(weakref.ref(run))
+        looked_after.set()
+
+    monkeypatch.setattr(heart, "_look_after", look)
+    monkeypatch.setattr(heart, "_BEAT", 0.01)
+
+    @workflow
+    def waits() -> None:
+        assert looked_after.wait(30)
+
+    Runner(trail).run(waits)
+    end = time.monotonic() + 30
+    while any(run() is not None for run in seen):
+        gc.collect()
+        assert time.monotonic() < end
+        time.sleep(0.01)

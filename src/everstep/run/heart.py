@@ -74,20 +74,23 @@ def _beat() -> None:
         time.sleep(_BEAT)
         if _kept:
             give_up_again()
-        with _lock:
-            runs = list(_runs)
-        now = time.monotonic()
-        for run in runs:
-            due = now - run.renewed > run.lease / 3
-            if due:
-                run.renewed = now
-            try:
-                _look_after(run, renew=due)
-            except StaleWriterError as lost:
-                run.lose(lost)
-            except EverstepError:
-                pass  # the run's own next write meets the same, and says so
-        del runs
+        _look_after_all()  # in a function of its own: while the heart sleeps, it holds on to no run
+
+
+def _look_after_all() -> None:
+    with _lock:
+        runs = list(_runs)
+    now = time.monotonic()
+    for run in runs:
+        due = now - run.renewed > run.lease / 3
+        if due:
+            run.renewed = now
+        try:
+            _look_after(run, renew=due)
+        except StaleWriterError as lost:
+            run.lose(lost)
+        except EverstepError:
+            pass  # the run's own next write meets the same, and says so
 
 
 def _look_after(run: Execution, *, renew: bool) -> None:
