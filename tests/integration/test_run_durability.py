@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 import everstep
-from everstep import Kind, Runner, Status, Trail, pause, step, workflow
-from everstep.errors import DiskFullError, StoreError
+from everstep import AsyncRunner, Kind, Runner, Status, Trail, pause, step, workflow
+from everstep.errors import DiskFullError, ReadOnlyError, StoreError
 from everstep.run import pen
 from everstep.testing.faults import FaultyDisk
 from tests.integration.failing import WORLD, act, act_later, go
@@ -291,3 +291,15 @@ def test_a_run_can_be_resumed_in_another_mode(trail: Trail) -> None:
             go(trail, letters, durability)
     assert go(trail, letters, "exit").value == "abcdef"
     assert "".join(WORLD.taken()) == "abbcddeff"
+
+
+def test_what_completed_is_given_again_by_a_trail_that_is_only_read(tmp_path: Path, trail: Trail) -> None:
+    @workflow
+    async def begins() -> str:
+        return await act_later("a")
+
+    assert go(trail, begins).value == "a"
+    with everstep.open(tmp_path / "trail.db", read_only=True) as other:
+        assert asyncio.run(AsyncRunner(other).run(begins, id="r")).value == "a"
+        with pytest.raises(ReadOnlyError):
+            asyncio.run(AsyncRunner(other).run(begins, id="another"))

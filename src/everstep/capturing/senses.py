@@ -32,7 +32,8 @@ from everstep.errors import CaptureWarning
 from everstep.run import faults
 from everstep.run.asked import Ask
 from everstep.run.lanes import Lane
-from everstep.run.life import Life, about_run
+from everstep.run.life import Life
+from everstep.run.workflows import about_run
 from everstep.trail.reading import Reader
 
 # In what is said of a run when it begins.

@@ -25,7 +25,7 @@ from everstep.capturing.clock import Hand
 from everstep.codec.chain import Entry
 from everstep.run.execution import Execution
 from everstep.run.lanes import Lane
-from everstep.run.life import about_run
+from everstep.run.workflows import about_run
 from everstep.trail.late import Late, asyncio
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -19,6 +20,7 @@ from everstep.model import STATUSES, CheckpointKind, Kind, Status
 from everstep.policy.redaction import Gate
 from everstep.run.arguments import Inputs
 from everstep.run.bar import Bar
+from everstep.run.beginning import new_run
 from everstep.run.execution import Execution
 from everstep.run.items import Items, Mode
 from everstep.run.life import Life
@@ -28,7 +30,7 @@ from everstep.run.pen import Waiter
 from everstep.run.result import RunResult
 from everstep.run.through import AS_CHILD, ErrorHandling
 from everstep.run.workflows import MAP, Workflow
-from everstep.trail.beginning import in_order
+from everstep.trail.beginning import Draft, in_order
 from everstep.trail.trail import Trail
 
 
@@ -149,6 +151,12 @@ class Batch:
         life = Life(*self._runs, self.workflow, AS_CHILD)
         life.warns = False  # the map has
         return life
+
+    def fresh(self, at: int, life: Life) -> Callable[[], Draft] | None:
+        """What drafts the run of an item as a new one; None where the map was taken up again, and it may be there."""
+        if self.life.resumed:
+            return None
+        return partial(new_run, life, self.id_of(at), (), self.items[at], parent=self.run_id)
 
     def enter(self, at: int, life: Life) -> RunResult[Any] | None:
         """Begin the run of an item, or take it up. Its result, if it has completed before."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from everstep.run.beginning import begun
+from everstep.run.beginning import begun, new_run
 from everstep.run.flow import Suspended
 from everstep.run.lanes import Lane, here
 from everstep.run.life import Life
@@ -50,7 +50,10 @@ def child_step(
         async def call_awaited(*args: Any, **kwargs: Any) -> Any:
             lane = _lane()
             life = below(lane.run)
-            done = await begun(life, partial(begin, lane, life, args, kwargs))
+            new = partial(
+                new_run, life, lane.run.child_id(lane.scope), args, kwargs, parent=lane.run.run_id
+            )  # fmt: skip
+            done = await begun(life, partial(begin, lane, life, args, kwargs), new)
             return value_of(done or await go_through_awaited(life), lane)
 
         function: Any = call_awaited

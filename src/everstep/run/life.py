@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from everstep import actual
 from everstep.codec import chain, record
@@ -39,20 +39,19 @@ from everstep.run.pen import Pen, Waiter, after_run
 from everstep.run.result import PauseInfo, RunResult
 from everstep.run.spawning import watch_threads
 from everstep.run.stopping import RESTARTING
+from everstep.run.workflows import Workflow, about_run
 from everstep.store.base import RunRow
 from everstep.trail.answers import CANCEL, cancel, unknown_prompt
 from everstep.trail.beginning import begin, check_inputs
 from everstep.trail.detail import text
 from everstep.trail.late import asyncio
 from everstep.trail.reading import Reader
+from everstep.trail.scribe import Scribe
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
 
-if TYPE_CHECKING:
-    from everstep.run.workflows import Workflow
-
 _TRIES = 4  # at a run that others begin and finish at the same time
-_NAMED = "named"  # in what is said of a run: inputs that something stands for
+NAMED = "named"  # in what is said of a run: inputs that something stands for
 
 
 class Life:
@@ -80,6 +79,7 @@ class Life:
         self.left_open = True  # the run has not ended, and nobody owns it once this is closed
         self.paused_at: int | None = None  # the row after which it waited for an answer
         self.warns = True  # that it goes on with another version of the code
+        self.made: Scribe | None = None  # the run, if it was made just now and is to be begun
         self._status, self._value = Status.ACTIVE, None
         self._error: BaseException | None = None
         self._began = time.perf_counter()
@@ -103,6 +103,9 @@ class Life:
             self.run = Execution(name, run_id or f"run-{actual.token(8)}", as_child=self.as_child)
             self._live()
             return None
+        if self.made is not None:
+            self._took(trail, self.made)
+            return None
         heart.give_up_again()
         for tries_left in reversed(range(_TRIES)):
             try:
@@ -119,7 +122,7 @@ class Life:
         inputs, about = None, self.workflow.fingerprint()
         if known is None or self.args or self.kwargs:
             given = Inputs(trail.gate, name, self._bound(run_id, known))
-            inputs, about[_NAMED] = given.values, given.named or None
+            inputs, about[NAMED] = given.values, given.named or None
         if known is not None:
             self._check_workflow(known)
             if known.base == 0:
@@ -131,6 +134,11 @@ class Life:
             trail.store, trail.gate, run_id, workflow=name, inputs=inputs, tags=tags, parent=parent, lease=self.lease,
             metadata=about, is_new=known is None,
         )  # fmt: skip
+        self._took(trail, scribe)
+        return None
+
+    def _took(self, trail: Trail, scribe: Scribe) -> None:
+        """Go on with a run that is owned now."""
         try:
             # Whether it was there is seen by its epoch: another process may have begun it since it was looked for.
             self._take_up(trail, Pen(scribe, self.durability), known=scribe.claim.epoch > 1)
@@ -138,7 +146,6 @@ class Life:
             heart.give_up(scribe)
             raise
         self._live()
-        return None
 
     def _bound(self, run_id: str | None, known: RunRow | None) -> dict[str, Any]:
         try:
@@ -154,12 +161,10 @@ class Life:
 
     @staticmethod
     def _known(trail: Trail, run_id: str | None) -> RunRow | None:
-        if run_id is None:
-            return None
-        try:
-            return trail.store.run(text(trail.gate, "id", run_id))
-        except RunNotFoundError:
-            return None
+        if run_id is not None:
+            with suppress(RunNotFoundError):
+                return trail.store.run(text(trail.gate, "id", run_id))
+        return None
 
     def again(self) -> bool:
         """Whether the code is to be gone through anew; then it is ready to."""
@@ -205,7 +210,7 @@ class Life:
         return inputs
 
     def _stored_inputs(self, start: chain.Entry) -> dict[str, Any]:
-        named = about_run(start).get(_NAMED)
+        named = about_run(start).get(NAMED)
         if named:
             raise JournalError(
                 f"run {self.run.run_id!r} was given {', '.join(map(repr, named))}, of which only the name could be "
@@ -302,8 +307,7 @@ class Life:
         found = [] if error is None else sorted({*faults.chain(error, self.run.root.scope), *self.run.also_failed})
         with self.run.keeping:
             waiter = self._write(
-                "end", loop, run_status=self._status, kind=Kind.END, status=self._status,
-                error=error,
+                "end", loop, run_status=self._status, kind=Kind.END, status=self._status, error=error,
                 output=None if self.workflow.gives_state else self._value, metadata={CHAIN: found} if found else None,
                 **self.run.corrections,
             )  # fmt: skip
@@ -389,8 +393,3 @@ class Life:
             around = None if step.parent is None else self.trail.step(run_id, step.parent, view=True).name
             return PauseInfo(run_id, seq, step.name, **step.pause, node_name=around)
         return PauseInfo(run_id, seq, step.name, unknown_prompt(step.name))
-
-
-def about_run(start: chain.Entry) -> dict[str, Any]:
-    """What was said of a run when it began."""
-    return record.read_meta(start)[record.METADATA] or {}

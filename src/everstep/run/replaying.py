@@ -23,7 +23,7 @@ from everstep.run import causes, heart
 from everstep.run.flow import came_of_stopping
 from everstep.run.forked import called_again, read_forks
 from everstep.run.lanes import here
-from everstep.run.life import Life, about_run
+from everstep.run.life import Life
 from everstep.run.log import RunLog
 from everstep.run.pen import Waiter
 from everstep.run.rehearsal import Rehearsal
@@ -31,6 +31,7 @@ from everstep.run.replay_flow import replay_flow
 from everstep.run.result import RunResult
 from everstep.run.spawning import watch_threads
 from everstep.run.through import AS_CHILD, go_through
+from everstep.run.workflows import about_run
 from everstep.trail.reading import Reader
 from everstep.trail.replayed import ReplayReport
 from everstep.trail.trail import Trail

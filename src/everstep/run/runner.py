@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ParamSpec, TypeVar, get_args
 
 from everstep.errors import WorkflowDiffersError
 from everstep.model import Durability
 from everstep.run.batch import Batch
-from everstep.run.beginning import begun
+from everstep.run.beginning import begun, new_run
 from everstep.run.items import Mode
 from everstep.run.life import Life
 from everstep.run.mapped import MapResult
@@ -164,7 +165,8 @@ class AsyncRunner(_Runs):
             self.settle(workflow, run_id, answer)
             return life.begin(run_id, args, kwargs, tags=tags)
 
-        done = await begun(life, begin)
+        fresh = partial(new_run, life, run_id, args, kwargs, tags=tags) if answer is NO_ANSWER else None
+        done = await begun(life, begin, fresh)
         if done is not None:
             return done
         if not workflow.is_async:

@@ -178,6 +178,9 @@ class Store(Protocol):
     def create(self, new: NewRun) -> Claim:
         """Create a run, owned. Raises RunExistsError; for a fork RunNotFoundError, StepNotFoundError, PrunedError."""
 
+    def submit_create(self, new: NewRun, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Claim]:
+        """Like `create` for callers that must not block: the future is done when the run is durable."""
+
     def claim(self, run_id: str, owner: str, lease: float = LEASE_SECONDS) -> Claim:
         """Own a run that nobody owns, or whose owner's lease ended. The epoch rises. Raises OwnedError otherwise."""
 

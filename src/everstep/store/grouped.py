@@ -33,6 +33,10 @@ class Grouped(Generic[W]):
         self._check_writable()
         return partial(self._group.finish, self._group.post(self._creation(new)))
 
+    def submit_create(self, new: NewRun, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Claim]:
+        self._check_writable()
+        return self._group.submit(self._creation(new), loop)
+
     def _creation(self, new: NewRun) -> object:
         """The work of making a run."""
         raise NotImplementedError

@@ -16,9 +16,8 @@ from everstep.model import Kind, Run, Status
 from everstep.policy.redaction import PLACEHOLDER
 from everstep.policy.rules import Rule
 from everstep.run.faults import Reach
-from everstep.run.life import about_run
 from everstep.run.runner import Runner
-from everstep.run.workflows import Workflow
+from everstep.run.workflows import Workflow, about_run
 from everstep.testing.network import no_network
 from everstep.testing.plugin import MARKER, UPDATED
 from everstep.trail.compare import MISSING, Change

@@ -1,4 +1,4 @@
-"""Appends of callers that must not block: futures that are done when the rows are durable."""
+"""Appends and new runs of callers that must not block: futures that are done when the rows are durable."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from everstep.errors import ConflictError, StaleWriterError
+from everstep.errors import ConflictError, RunExistsError, StaleWriterError
 from everstep.store.base import Append, Store
 from everstep.testing.place import Place
-from everstep.testing.rows import Writer, begin, history, keyframe, take_over, together
+from everstep.testing.rows import Writer, begin, history, keyframe, new_run, take_over, together
 
 
 class Submitting(Place):
@@ -129,6 +129,22 @@ class Submitting(Place):
         with pytest.raises(ConflictError) as refusal:
             _run(_submitted(store, behind.draft(behind.rows())))
         assert (refusal.value.run_id, refusal.value.seq, refusal.value.head) == ("run", 1, 2)
+
+    def test_runs_are_created_by_event_loops_too(self, store: Store) -> None:
+        """Promise 1; promise 4: who comes second gets nothing."""
+        begin(store, "there")
+
+        async def work() -> list[Any]:
+            loop = asyncio.get_running_loop()
+            new = [new_run(name, owner="other") for name in ("one", "there", "two")]
+            return await asyncio.gather(*[store.submit_create(run, loop) for run in new], return_exceptions=True)
+
+        first, second, third = _run(work())
+        assert isinstance(second, RunExistsError)
+        with self.second(store) as other:
+            for claim in (first, third):
+                Writer(other, claim).write(2)
+        assert [len(history(store, name)) for name in ("one", "there", "two")] == [2, 0, 2]
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:

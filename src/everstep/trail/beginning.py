@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from everstep import actual
 from everstep.codec.chain import genesis, is_erased
@@ -12,6 +12,7 @@ from everstep.codec.record import INPUTS, read_payload
 from everstep.codec.values import encode, view
 from everstep.errors import (
     InputsDifferError,
+    ReadOnlyError,
     RunExistsError,
     RunFinishedError,
     RunNotFoundError,
@@ -22,6 +23,7 @@ from everstep.model import STATUSES, Kind, Status
 from everstep.policy.redaction import Gate
 from everstep.store.base import LEASE_SECONDS, Append, Claim, NewRun, RunRow, Store
 from everstep.trail.detail import number_of, text
+from everstep.trail.late import asyncio
 from everstep.trail.owner import is_gone, new_owner
 from everstep.trail.reading import Reader
 from everstep.trail.scribe import Scribe
@@ -46,6 +48,37 @@ def begin(
     gate: Gate,
     run_id: str | None,
     *,
+    lease: float = LEASE_SECONDS,
+    is_new: bool = False,
+    **detail: Any,  # of `drafted`
+) -> Scribe:
+    """A scribe at the head of the run, which is made if there is none; with `is_new` there was none a moment ago."""
+    if run_id is not None and not is_new:
+        with suppress(RunNotFoundError):
+            return _continue(store, gate, store.run(id_of(gate, run_id)), detail.get("inputs"), lease_of(lease))
+    draft = drafted(store, gate, run_id, lease=lease, **detail)
+    try:
+        return made(draft.scribe, draft.first, store.create(draft.new))
+    except RunExistsError:
+        if run_id is None:
+            raise
+        run = store.run(draft.new.id)  # another was quicker
+        return _continue(store, gate, run, detail.get("inputs"), draft.new.lease)
+
+
+class Draft(NamedTuple):
+    """A run that is not there yet: what is to be created, and who drafted its first rows."""
+
+    scribe: Scribe
+    first: Sequence[Append]
+    new: NewRun
+
+
+def drafted(
+    store: Store,
+    gate: Gate,
+    run_id: str | None,
+    *,
     workflow: str = "",
     inputs: Any = None,
     tags: Mapping[str, str] | None = None,
@@ -55,15 +88,9 @@ def begin(
     fingerprint: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     lease: float = LEASE_SECONDS,
-    is_new: bool = False,
-) -> Scribe:
-    """A scribe at the head of the run, which is made if there is none; with `is_new` there was none a moment ago."""
+) -> Draft:
+    """A new run. Nothing is asked of the store."""
     known, owner, held = id_of(gate, run_id), new_owner(), lease_of(lease)
-    if run_id is not None and not is_new:
-        try:
-            return _continue(store, gate, store.run(known), inputs, held)
-        except RunNotFoundError:
-            pass
     stored = text(gate, "workflow", workflow)
     scribe = Scribe(store, gate, Claim(known, owner, 1, -1, genesis(known), 0, 0, held))
     start = scribe.step(stored or "start", kind=Kind.START, inputs=inputs, fingerprint=fingerprint, metadata=metadata)
@@ -73,20 +100,33 @@ def begin(
         retry_index=None if retry_index is None else number_of("retry_index", retry_index), entries=start.entries,
         blobs=start.blobs or {}, keyframe=start.keyframe, lease=held,
     )  # fmt: skip
-    try:
-        return made(scribe, [start], new)
-    except RunExistsError:
-        if run_id is None:
-            raise
-        return _continue(store, gate, store.run(known), inputs, held)  # another was quicker
+    return Draft(scribe, [start], new)
 
 
-def made(scribe: Scribe, first: Sequence[Append], new: NewRun) -> Scribe:
-    """The scribe at the head of the run that it drafted the first rows of."""
-    scribe.claim, scribe.source = scribe.store.create(new), new.id
+def made(scribe: Scribe, first: Sequence[Append], claim: Claim) -> Scribe:
+    """The scribe at the head of the run that it drafted the first rows of, now that it was created."""
+    scribe.claim, scribe.source = claim, claim.run_id
     for append in first:
         scribe.settled(append, kept=True)
     return scribe
+
+
+async def made_awaited(draft: Draft) -> Scribe | None:
+    """Create a run without waiting for the disk on the event loop. None if it can only be one that is there already.
+
+    If nobody waits for it any more, it is given up.
+    """
+    scribe = draft.scribe
+    try:
+        creation = scribe.store.submit_create(draft.new, asyncio.get_running_loop())
+        return made(scribe, draft.first, await asyncio.shield(creation))
+    except (RunExistsError, ReadOnlyError):
+        return None
+    except asyncio.CancelledError:
+        await asyncio.wait([creation])
+        if creation.exception() is None:
+            await asyncio.to_thread(scribe.store.renew, creation.result(), 0)
+        raise
 
 
 def _continue(store: Store, gate: Gate, run: RunRow, inputs: Any, lease: float) -> Scribe:

@@ -80,7 +80,7 @@ def fork(
         blobs={name: blob for row in rows for name, blob in (row.blobs or {}).items()},
         keyframe=next((row.keyframe for row in reversed(rows) if row.keyframe is not None), None),
     )  # fmt: skip
-    return made(scribe, rows, new)
+    return made(scribe, rows, store.create(new))
 
 
 def _replacement(scribe: Scribe, source: RunRow, seq: int, outcome: Any) -> Append:

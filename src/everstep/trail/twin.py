@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from everstep.policy.rules import Rule
-from everstep.trail.beginning import Beginning, begin
+from everstep.trail.beginning import Beginning, begin, drafted, made_awaited
 from everstep.trail.forking import Forking, fork
 from everstep.trail.late import asyncio
 from everstep.trail.recorder import AsyncRecorder
@@ -51,6 +51,9 @@ class AsyncTrail:
 
     async def record(self, run_id: str | None = None, **detail: Unpack[Beginning]) -> AsyncRecorder:
         """Begin a run, or continue one that has not ended, as `Trail.record` does."""
+        new = await made_awaited(drafted(self.trail.store, self.trail.gate, run_id, **detail))
+        if new is not None:
+            return AsyncRecorder(new)
         return await self._recorder(partial(begin, self.trail.store, self.trail.gate, run_id, **detail))
 
     async def fork(self, run_id: str, at: int | None = None, **detail: Unpack[Forking]) -> AsyncRecorder:

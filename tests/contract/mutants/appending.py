@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
-from everstep.codec.chain import Entry
+from everstep.codec.chain import Entry, genesis
 from everstep.errors import ConflictError, DamagedError, EverstepError, StaleWriterError
-from everstep.store.base import Append, Settled
+from everstep.store.base import Append, Claim, NewRun, Settled
 from everstep.store.memory import MemoryStore
 from tests.contract.mutants.registry import Forgetful, caught_by
 
@@ -238,6 +238,14 @@ class SubmitsToNowhere(MemoryStore):
     ) -> asyncio.Future[bool]:
         future = loop.create_future()
         future.set_result(True)
+        return future
+
+
+@caught_by("runs_are_created_by_event_loops_too")
+class CreatesNothingForLoops(MemoryStore):
+    def submit_create(self, new: NewRun, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Claim]:
+        future = loop.create_future()
+        future.set_result(Claim(new.id, new.owner, 1, -1, genesis(new.id), 0, 0))
         return future
 
 
