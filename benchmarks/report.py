@@ -6,6 +6,7 @@ repeat and given with their range: on a machine that others use too, only those 
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import os
 import platform
@@ -110,6 +111,8 @@ def measure(cases: Sequence[Case], steps: int, *, repeats: int, where: Path) -> 
     for repeat in range(repeats + 1):
         for case in cases:
             directory = Path(tempfile.mkdtemp(prefix="bench-", dir=where))
+            gc.collect()
+            gc.freeze()  # all the peers are loaded here: a look through their modules is nobody's step
             try:
                 seconds = case.run(directory, steps if repeat else max(1, steps // 20))
                 if repeat:
