@@ -27,13 +27,19 @@ OURS = "WAL, FULL, 1 commit per node"
 PEERS = "WAL, FULL, durability=sync"
 
 
+def _said(steps: int) -> list[dict[str, Any]]:
+    """What is said at each turn, made beforehand: to make it is no part of going round."""
+    return [workloads.message(number) for number in range(steps)]
+
+
 def _loop(steps: int, marks: list[float]) -> Graph:
     """One node that goes round, its list one message longer each time."""
+    said = _said(steps)
 
     @node(output="messages")
     def turn(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         marks.append(perf_counter())
-        return [*messages, workloads.message(len(messages))]
+        return [*messages, said[len(messages)]]
 
     @route(targets=["turn", everstep.END])
     def more(messages: list[dict[str, Any]]) -> str:
@@ -91,10 +97,11 @@ def _peer(directory: Path, builder: Any, first: dict[str, Any], steps: int, mark
 
 def _peer_loop(directory: Path, steps: int) -> list[float]:
     marks: list[float] = []
+    said = _said(steps)
 
     def turn(state: _Messages) -> dict[str, Any]:
         marks.append(perf_counter())
-        return {"messages": [workloads.message(len(state["messages"]))]}
+        return {"messages": [said[len(state["messages"])]]}
 
     def more(state: _Messages) -> str:
         return "turn" if len(state["messages"]) < steps else END

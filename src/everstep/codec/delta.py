@@ -191,12 +191,12 @@ class Differ:
         for key, value in new.items():
             if type(key) is not str:
                 raise StateError(path_text(key), f"a top-level key is a {type(key).__name__}", "Use a str.")
-            before = known.get(key)
-            following[key] = after = _unchanged_or_longer(before, value) or saved(key, value)
-            if before is None or key not in kept:
+            if key in kept:
+                since, following[key] = changed(key, known[key], value)
+                ops += since
+            else:
+                following[key] = saved(key, value)
                 ops.append([SET, key, value])
-            elif after.data != before.data:
-                ops += _changes([key], before.data, value, after.data)
         self._next = following
         return ops
 
@@ -207,7 +207,12 @@ class Differ:
 
 def changed(name: str, before: Saved, value: Any) -> tuple[list[Op], Saved]:
     """The operations that make `value` of a top-level value as it was saved, and what to save for the next time."""
-    after = _unchanged_or_longer(before, value) or saved(name, value)
+    after = _unchanged_or_longer(before, value)
+    if after is before:
+        return [], before
+    if after is not None:
+        return [[APPEND, name, value[_array_head(before.data)[1] :]]], after
+    after = saved(name, value)
     return ([] if after.data == before.data else _changes([name], before.data, value, after.data)), after
 
 
@@ -236,14 +241,14 @@ def saved(key: str, value: Any) -> Saved:
         raise
 
 
-def _unchanged_or_longer(before: Saved | None, value: Any) -> Saved | None:
+def _unchanged_or_longer(before: Saved, value: Any) -> Saved | None:
     """What to save for a value that did not change or is a list that grew, without a look at each old item.
 
     Only an immutable leaf is unchanged for being the same object; anything else can be changed in place. But where
     text was, and packing gives the same bytes again, there is text still: whatever packing would disguise, it
     disguises as bytes. So the part of a long list that is as it was need not be searched for disguises.
     """
-    if before is None or before.leaf is value:
+    if before.leaf is value:
         return before
     if not before.text or (type(value) is not list and type(value) is not dict):
         return None
