@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import gc
 import uuid
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -123,3 +125,26 @@ def test_lists_that_grow_shrink_and_are_edited_in_the_middle_are_the_same_after_
         crashed(trail, graph, id=f"r{turn}")
         assert Runner(trail).run(graph, id=f"r{turn}").values == whole.values == trail.state(f"r{turn}")
         assert told(trail, f"r{turn}") == told(trail, "whole")
+
+
+@pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "not stored"])
+def test_a_value_that_was_given_again_is_let_go_of(trail: Trail, *, is_stored: bool) -> None:
+    """Promise 11: a graph that goes round a thousand times has one page in memory, not a thousand."""
+    given: list[weakref.ref[Page]] = []
+
+    @node(output="page")
+    def write(page: Page) -> Page:
+        written = Page(page.title + "x", set())
+        given.append(weakref.ref(written))
+        return written
+
+    held: list[int] = []
+
+    @route(targets=["write", END])
+    def more(page: Page) -> str:
+        gc.collect()
+        held.append(sum(each() is not None for each in given))
+        return "write" if len(page.title) < 30 else END
+
+    Runner(trail if is_stored else None).run(Graph([write, more], name="pages"), {"page": Page("", set())})
+    assert max(held) == 1

@@ -300,8 +300,10 @@ class Execution(Telling, Stoppable):
             self._see(lane, entry.seq)
             if outer.place is not None:
                 outer.override((output, *scope.ops))
-            more = None if call is None and scope.child is None else (call, scope.child)
-            self.log.append((ask.name, scope.id or entry.seq, outer, duration, Status.COMPLETED, None, more))
+            about = None if call is None else call.logged()
+            self.log.append(
+                (ask.name, scope.id or entry.seq, outer, duration, Status.COMPLETED, None, about, scope.child)
+            )
             if call is not None and call.rides_along(duration) and not self.events and not self.restarts:
                 return None  # it is written with the next row
             return pen.send(loop)

@@ -22,13 +22,10 @@ _ASKS = {KIND_NUMBER[Kind.PAUSE], KIND_NUMBER[Kind.INTENT]}
 
 def log_row(row: tuple[Any, ...], logs: Mapping[str, RunLog]) -> tuple[Any, ...]:
     """A step that was noted, as the log wants it; `logs` are those of child runs."""
-    name, span, scope, duration, status, error, more = row
+    name, span, scope, duration, status, error, about, child = row
     kept = error if error is None or isinstance(error, StepError) else faults.told(error)
     parent = None if scope.id is None else str(scope.id)
-    if more is None:
-        return name, None, duration, status, str(span), kept, False, None, None, parent
-    call, child = more
-    superstep, cached, decision = (None, False, None) if call is None else call.logged()
+    superstep, cached, decision = about or (None, False, None)
     inner = None if child is None else logs.get(child)
     return name, superstep, duration, status, str(span), kept, cached, decision, inner, parent
 
@@ -41,9 +38,9 @@ def paused_rows(run: Execution) -> list[tuple[Any, ...]]:
         while scope.place is not None and scope.place.scope.place is not None:
             scope = scope.place.scope
         if scope.place is not None:
-            more = scope.ask.call, scope.child
+            about = None if scope.ask.call is None else scope.ask.call.logged()
             # No time is spent on a step that waits: no process does.
-            found[id(scope)] = scope.name, scope.id or 0, run.root.scope, 0.0, Status.PAUSED, None, more
+            found[id(scope)] = scope.name, scope.id or 0, run.root.scope, 0.0, Status.PAUSED, None, about, scope.child
     return list(found.values())
 
 

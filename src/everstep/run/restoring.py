@@ -69,7 +69,7 @@ def _logged(parent: int, step: Recorded) -> tuple[Any, ...]:
     scope, entry = Scope(None, "", 0, 1), step.outcome
     scope.id = parent
     assert entry is not None  # noqa: S101 - only what has an outcome is restored
-    return step.name, step.id or entry.seq, scope, entry.duration / 1000, Status.RESTORED, failure_of(entry), None
+    return step.name, step.id or entry.seq, scope, entry.duration / 1000, Status.RESTORED, failure_of(entry), None, None
 
 
 def failure_of(entry: Entry) -> StepError | None:

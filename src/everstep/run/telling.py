@@ -58,6 +58,5 @@ class Telling:
         child: str | None = None,
     ) -> None:
         """Add a step to the run log."""
-        call = ask.call
-        more = None if call is None and child is None else (call, child)
-        self.log.append((ask.name, span, ask.lane.scope, duration, status, error, more))
+        about = None if ask.call is None else ask.call.logged()  # not the call itself, which has what it gave
+        self.log.append((ask.name, span, ask.lane.scope, duration, status, error, about, child))
