@@ -251,7 +251,7 @@ class Execution(Telling, Stoppable):
                 about["metadata"] |= detail.pop("metadata")
             ask.rewritten = False
             ask.entry = self.pen.draft(ask.name, parent=parent, lane=lane.path or None, **about, **detail)
-            self._see(lane, ask.entry.seq)
+            lane.seen = ask.entry.seq  # which is the newest
             return ask.entry.seq, self.pen.send(loop, now=now, unawaited=unawaited)
 
     def put_outcome(
@@ -297,7 +297,7 @@ class Execution(Telling, Stoppable):
                 inputs=inputs.data if whole and inputs is not None else None, output=value, duration_ms=duration,
                 extra=extra, usage=scope.usage,
             )  # fmt: skip
-            self._see(lane, entry.seq)
+            lane.seen = entry.seq
             if outer.place is not None:
                 outer.override((output, *scope.ops))
             about = None if call is None else call.logged()
@@ -335,9 +335,6 @@ class Execution(Telling, Stoppable):
                     "lane end", kind=Kind.LANE_END, parent=lane.scope.id, lane=lane.path,
                     metadata={STEPS: lane.position},
                 )  # fmt: skip
-
-    def _see(self, lane: Lane, seq: int) -> None:
-        lane.seen = max(lane.seen, seq)
 
     def failed_row(self, error: BaseException, inner: Lane) -> dict[str, Any]:
         """What a failed row says beside the error: the steps inside that it came from."""
