@@ -79,7 +79,7 @@ class Going:
         if self.run.asked_to_stop:
             self.run.is_stopped = True
             return []
-        for _, changed in self._due():
+        for _, changed in self._due() if self._changes else ():
             self._change(changed)
         calls = [NodeCall(call, self.values) for call in self.progress.next()]
         if calls and self.progress.superstep > self.graph.max_supersteps:
@@ -130,11 +130,13 @@ class Going:
 
     def _count(self, asks: list[Ask]) -> None:
         """Number the superstep. What is done again after the run had ended comes after all that was there."""
-        recorded = [superstep_of(ask.recorded.outcome) for ask in asks if ask.lane.run.serves(ask)]  # type: ignore[union-attr] # it is
-        number = max([self._number + 1, *recorded])
-        if len(recorded) < len(asks):
-            number = max(number, self._again.highest + 1)
-        self._number = number if asks else self._number
+        if not asks:
+            return
+        number, serves = self._number + 1, self.run.serves
+        for ask in asks:
+            before = superstep_of(ask.recorded.outcome) if serves(ask) else self._again.highest + 1  # type: ignore[union-attr] # it is there
+            number = max(number, before)
+        self._number = number
         for ask in asks:
             _call_of(ask).superstep = number
 
@@ -143,7 +145,7 @@ class Going:
         given: list[dict[str, Any]] = []
         for ask in asks:
             call = _call_of(ask)
-            if ask.lane.run.serves(ask):
+            if self.run.serves(ask):
                 given.append({})
                 continue
             self.values.load_for(call.call.node)
@@ -164,7 +166,7 @@ class Going:
                 raise error
         self._at_work = []
         done = list(zip(asks, errors, strict=True))
-        for fork, changed in self._due():  # what was in flight there came after the change
+        for fork, changed in self._due() if self._changes else ():  # what was in flight there came after the change
             before = [pair for pair in done if _call_of(pair[0]).stored_before(fork)]
             self._take(before)
             done = [pair for pair in done if pair not in before]
@@ -213,8 +215,7 @@ def _failed_rows(ask: Ask) -> list[int]:
 
 
 def _call_of(ask: Ask) -> NodeCall:
-    assert isinstance(ask.call, NodeCall)  # noqa: S101 - all that is asked for here
-    return ask.call
+    return ask.call  # type: ignore[return-value] # all that is asked for here is one
 
 
 # By waiting.

@@ -62,8 +62,11 @@ class Progress:
         if self.ended:
             return []
         due = [name for name in self._look_at if self._is_due(name)]
-        behind = self.shape.behind(due) if len(due) > 1 else ()
-        self._look_at = set(behind)  # what they take is about to change: they wait for it
+        if len(due) < 2:  # nobody has to wait for anybody
+            self._look_at = set()
+            self.superstep += len(due)
+            return [self._call(name) for name in due]
+        self._look_at = set(self.shape.behind(due))  # what they take is about to change: they wait for it
         calls: list[Call] = []
         given: set[str] = set()
         for name in sorted(set(due) - self._look_at, key=self._place.__getitem__):
@@ -78,9 +81,10 @@ class Progress:
 
     def _is_due(self, name: str) -> bool:
         """Whether a node can run, and has a reason to."""
-        node = self.shape.nodes[name]
-        if any(value not in self.versions and param not in node.defaults for param, value in node.inputs.items()):
-            return False
+        node, versions = self.shape.nodes[name], self.versions
+        for param, value in node.inputs.items():
+            if value not in versions and param not in node.defaults:
+                return False
         if name not in self.shape.gates:
             return bool(self._taken.get(name, _UNSEEN) != self._marks(node))
         if self._chosen.get(name):
@@ -90,7 +94,7 @@ class Progress:
     def _marks(self, node: Node) -> tuple[int, ...]:
         """The versions of what a node takes, but for what it gives itself."""
         versions, own = self.versions, node.outputs
-        return tuple(versions[value] for value in node.inputs.values() if value in versions and value not in own)
+        return tuple([versions[value] for value in node.inputs.values() if value in versions and value not in own])
 
     def _call(self, name: str) -> Call:
         node, versions = self.shape.nodes[name], self.versions

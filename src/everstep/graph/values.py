@@ -109,7 +109,8 @@ class Values:
 
     def load_for(self, node: Node) -> None:
         """Read what a node takes, and what it will change, where that is not held here."""
-        self.load([*node.inputs.values(), *(name for name in node.outputs if name in self.repeated)])
+        if self._unread:
+            self.load([*node.inputs.values(), *(name for name in node.outputs if name in self.repeated)])
 
     # Changes.
 
