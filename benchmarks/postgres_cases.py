@@ -25,6 +25,7 @@ from psycopg_pool import AsyncConnectionPool
 import everstep
 from benchmarks import ours, runners, workloads
 from benchmarks.peers import Change, Thread
+from benchmarks.report import set_apart
 from everstep.codec import chain
 from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
 from everstep.store.base import Append, NewRun, RunQuery
@@ -100,6 +101,7 @@ def measure(url: str, case: Case, steps: int, repeat: int) -> Measured:
     with place(url) as (schema, inside), psycopg.connect(url, autocommit=True) as connection:
         connection.execute("checkpoint")  # so that every case begins with the same part of the log before it
         log, commits = _counters(connection)
+        set_apart()
         seconds = case.run(inside, steps)
         log_after, commits_after = _counters(connection)
         size = connection.execute(_SIZE, (schema,)).fetchone()

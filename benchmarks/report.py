@@ -97,6 +97,12 @@ def summarise(case: Case, repeat: int, seconds: Sequence[float], size: int) -> R
     )
 
 
+def set_apart() -> None:
+    """Keep the garbage collector from looking through the modules of all the peers: that is nobody's step."""
+    gc.collect()
+    gc.freeze()
+
+
 def stored_bytes(directory: Path) -> int:
     """The size of everything in a directory: databases, logs and whatever lies beside them."""
     return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
@@ -111,8 +117,7 @@ def measure(cases: Sequence[Case], steps: int, *, repeats: int, where: Path) -> 
     for repeat in range(repeats + 1):
         for case in cases:
             directory = Path(tempfile.mkdtemp(prefix="bench-", dir=where))
-            gc.collect()
-            gc.freeze()  # all the peers are loaded here: a look through their modules is nobody's step
+            set_apart()
             try:
                 seconds = case.run(directory, steps if repeat else max(1, steps // 20))
                 if repeat:
