@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 import everstep
 from everstep import Runner, Status, Trail, pause, step, workflow
-from everstep.errors import OwnedError
+from everstep.errors import EverstepError, OwnedError
 from everstep.run import heart
 from tests.integration.failing import WORLD, act
 from tests.integration.test_run_kills import recorded
@@ -218,8 +219,14 @@ def test_a_run_that_was_given_up_can_be_taken_by_anybody_at_once(trail: Trail) -
 
 def test_a_renewal_that_comes_late_owns_nothing(trail: Trail, monkeypatch: pytest.MonkeyPatch) -> None:
     """Promise 4: who keeps the lease may be in the middle of it when the run ends, or is given up."""
-    look = heart._look_after
-    monkeypatch.setattr(heart, "_look_after", lambda run, **_: look(run, renew=True))
+    renew = heart._renew
+
+    def renew_all(runs: list[Any]) -> None:
+        for run in runs:
+            with suppress(EverstepError):
+                renew(run)
+
+    monkeypatch.setattr(heart, "_renew_due", renew_all)
     monkeypatch.setattr(heart, "_BEAT", 0.0001)
 
     @workflow
@@ -241,11 +248,12 @@ def test_who_keeps_the_lease_holds_on_to_no_run_that_ended(trail: Trail, monkeyp
     seen: list[weakref.ref[Any]] = []
     looked_after = threading.Event()
 
-    def look(run: Any, **_: Any) -> None:
-        seen.append(weakref.ref(run))
-        looked_after.set()
+    def look(runs: list[Any]) -> None:
+        seen.extend(map(weakref.ref, runs))
+        if seen:
+            looked_after.set()
 
-    monkeypatch.setattr(heart, "_look_after", look)
+    monkeypatch.setattr(heart, "_renew_due", look)
     monkeypatch.setattr(heart, "_BEAT", 0.01)
 
     @workflow

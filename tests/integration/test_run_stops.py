@@ -387,7 +387,7 @@ def test_a_run_that_pauses_while_it_is_being_cancelled_is_cancelled(
     trail: Trail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promise 13: the request came when the run had stopped listening."""
-    monkeypatch.setattr(heart, "_look_after", lambda *_, **__: None)
+    monkeypatch.setattr(heart, "_hear", lambda *_: None)
 
     @workflow
     def pauses() -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from everstep.errors import ClosedError, EverstepError, StaleWriterError, StoreError
+from everstep.errors import ClosedError, DamagedError, EverstepError, StaleWriterError, StoreError
+from everstep.store.base import Store
 from everstep.trail.answers import CANCEL, STOP
 from everstep.trail.scribe import Scribe
 
@@ -79,30 +82,48 @@ def _beat() -> None:
 
 def _look_after_all() -> None:
     with _lock:
-        runs = list(_runs)
+        runs = [run for run in _runs if not run.closed]
+    _renew_due(runs)
+    of_store: dict[Store, list[Execution]] = {}
+    for run in runs:
+        if run.pen is not None:
+            of_store.setdefault(run.pen.scribe.store, []).append(run)
+    for store, some in of_store.items():
+        try:
+            _hear(store, some)
+        except DamagedError:  # of one of them, which is no matter of the others
+            for run in some:
+                with suppress(EverstepError):
+                    _hear(store, [run])
+        except EverstepError:
+            pass  # the runs' own next writes meet the same, and say so
+
+
+def _renew_due(runs: Iterable[Execution]) -> None:
     now = time.monotonic()
     for run in runs:
-        due = now - run.renewed > run.lease / 3
-        if due:
+        if now - run.renewed > run.lease / 3:
             run.renewed = now
-        try:
-            _look_after(run, renew=due)
-        except StaleWriterError as lost:
-            run.lose(lost)
-        except EverstepError:
-            pass  # the run's own next write meets the same, and says so
+            try:
+                _renew(run)
+            except StaleWriterError as lost:
+                run.lose(lost)
+            except EverstepError:
+                pass  # as above
 
 
-def _look_after(run: Execution, *, renew: bool) -> None:
-    if run.closed or run.pen is None:
-        return
-    scribe = run.pen.scribe
-    if renew:
-        with run.keeping:
-            if not run.closed and run.pen.failure is None:  # else it is being given up, or has ended
-                scribe.store.renew(scribe.claim, run.lease)
-    asked = scribe.store.run(run.run_id).request
-    if asked == CANCEL:
-        run.cancel()
-    elif asked == STOP:
-        run.stop()
+def _renew(run: Execution) -> None:
+    with run.keeping:
+        if not run.closed and run.pen is not None and run.pen.failure is None:  # else it is given up, or has ended
+            run.pen.scribe.store.renew(run.pen.scribe.claim, run.lease)
+
+
+def _hear(store: Store, runs: Sequence[Execution]) -> None:
+    """Do what the runs of a store are asked to. All are asked about at once: a process may have a thousand."""
+    words = store.requests([run.run_id for run in runs])
+    for run in runs if words else ():
+        word = words.get(run.run_id)
+        if word == CANCEL:
+            run.cancel()
+        elif word == STOP:
+            run.stop()

@@ -217,6 +217,9 @@ class Store(Protocol):
     def run(self, run_id: str) -> RunRow:
         """One run. Raises RunNotFoundError."""
 
+    def requests(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """The words that were left for the owners of these runs, by run. Runs that are not there have none."""
+
     def runs(self, query: RunQuery) -> list[RunRow]:
         """The runs that fit, newest first."""
 

@@ -198,6 +198,9 @@ class FilesStore(Grouped[Reading]):
     def run(self, run_id: str) -> RunRow:
         return self._read(lambda reading: reading.find(run_id).row)
 
+    def requests(self, run_ids: Sequence[str]) -> dict[str, str]:
+        return self._read(lambda reading: reading.requests(run_ids))
+
     def runs(self, query: RunQuery) -> list[RunRow]:
         return self._read(lambda reading: reading.listed(query))
 

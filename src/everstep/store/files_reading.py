@@ -6,7 +6,7 @@ Only retention takes files away: what looks damaged is read again while nobody w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -97,6 +97,11 @@ class Reading:
         start = run_id[: max(1, len(run_id) // 2)]
         near = sorted((run.row.id for run in self.live() if run.row.id.startswith(start)), reverse=True)
         raise RunNotFoundError(run_id, tuple(near[:3]))
+
+    def requests(self, run_ids: Iterable[str]) -> dict[str, str]:
+        """The words that were left for the owners of these runs, by run. Raises DamagedError."""
+        found = [run.row for run in map(self.look, run_ids) if run is not None]
+        return {row.id: row.request for row in found if row.request is not None}
 
     def stored(self, folder: Path) -> Stored:
         """The run in a folder; told by its steps where its page is damaged. Raises DamagedError."""

@@ -220,6 +220,12 @@ class MemoryStore:
             self._check_open()
             return self._row(self._find(run_id))
 
+    def requests(self, run_ids: Sequence[str]) -> dict[str, str]:
+        with self._lock:
+            self._check_open()
+            found = {run_id: self._runs[run_id].request for run_id in run_ids if run_id in self._runs}
+            return {run_id: word for run_id, word in found.items() if word is not None}
+
     def runs(self, query: RunQuery) -> list[RunRow]:
         with self._lock:
             self._check_open()

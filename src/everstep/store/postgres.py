@@ -232,6 +232,9 @@ class PostgresStore(Grouped[Link]):
     def run(self, run_id: str) -> RunRow:
         return self._read(lambda link: postgres_reading.find_run(link, run_id).row, snapshot=False)
 
+    def requests(self, run_ids: Sequence[str]) -> dict[str, str]:
+        return self._read(lambda link: postgres_reading.requests(link, run_ids), snapshot=False)
+
     def runs(self, query: RunQuery) -> list[RunRow]:
         return self._read(lambda link: postgres_reading.list_runs(link, query), snapshot=False)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, LiteralString, NamedTuple
 
 import ormsgpack
@@ -13,7 +13,7 @@ from everstep.codec.dictionary import DICTIONARY
 from everstep.codec.frame import SHORT_FORMAT
 from everstep.errors import DamagedError, RunNotFoundError
 from everstep.store.base import ANY, Keyframe, RunQuery, RunRow
-from everstep.store.postgres_link import Blobs, Link, ask
+from everstep.store.postgres_link import Blobs, Link, Texts, ask
 from everstep.store.rows import keyframe_seal
 from everstep.store.search import SearchIndex
 
@@ -95,6 +95,12 @@ def find_run(link: Link, run_id: str, *, lock: LiteralString = "") -> StoredRun:
         )
         raise RunNotFoundError(run_id, tuple(row[0] for row in near))
     return _stored(found[0])
+
+
+def requests(link: Link, run_ids: Iterable[str]) -> dict[str, str]:
+    """The words that were left for the owners of these runs, by run."""
+    known = Texts(run_id for run_id in run_ids if "\0" not in run_id)  # which no text of the server holds
+    return dict(ask(link, "select id, request from everstep_run where id = any(%b) and request is not null", (known,)))
 
 
 def run_by_key(link: Link, key: int) -> StoredRun:

@@ -80,6 +80,15 @@ def find_run(connection: apsw.Connection, run_id: str) -> StoredRun:
     return StoredRun(found[0])
 
 
+def requests(connection: apsw.Connection, run_ids: Iterable[str]) -> dict[str, str]:
+    """The words that were left for the owners of these runs, by run."""
+    words: dict[str, str] = {}
+    for run_id in run_ids:
+        for columns in ask(connection, f"select {COLUMNS} from run where id = ? and request is not null", (run_id,)):  # noqa: S608 - constant
+            words[run_id] = StoredRun(columns).row.request or ""
+    return words
+
+
 def run_by_key(connection: apsw.Connection, key: int) -> StoredRun:
     """A run by its row id: also one that was dropped and lives on in its forks."""
     found = ask(connection, f"select {COLUMNS} from run where key = ?", (key,))  # noqa: S608 - constant

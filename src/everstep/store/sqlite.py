@@ -174,6 +174,10 @@ class SqliteStore(Grouped[apsw.Connection]):
         with self._snapshot() as connection:
             return rows.find_run(connection, run_id).row
 
+    def requests(self, run_ids: Sequence[str]) -> dict[str, str]:
+        with self._snapshot() as connection:
+            return rows.requests(connection, run_ids)
+
     def runs(self, query: RunQuery) -> list[RunRow]:
         with self._snapshot() as connection:
             return rows.list_runs(connection, query)

@@ -55,11 +55,15 @@ def closed_calls(writer: Any) -> dict[str, Callable[[], Any]]:
     async def submit() -> None:
         await store.submit(append, asyncio.get_running_loop())
 
+    async def submit_create() -> None:
+        await store.submit_create(new_run("new"), asyncio.get_running_loop())
+
     def post() -> None:
         store.post(append)()
 
     return {
         "create": lambda: store.create(new_run("new")),
+        "submit_create": lambda: asyncio.run(submit_create()),
         "claim": lambda: store.claim("run", "maker"),
         "renew": lambda: store.renew(claim),
         "append": lambda: store.append(append),
@@ -67,6 +71,7 @@ def closed_calls(writer: Any) -> dict[str, Callable[[], Any]]:
         "request": lambda: store.request("run", "cancel"),
         "submit": lambda: asyncio.run(submit()),
         "run": lambda: store.run("run"),
+        "requests": lambda: store.requests(["run"]),
         "runs": lambda: store.runs(RunQuery()),
         "entries": lambda: store.entries("run", 0, 0),
         "keyframe": lambda: store.keyframe("run", 0),

@@ -102,6 +102,16 @@ class Posting(Place):
         writer.write()
         assert store.run("run").request == "cancel"
 
+    def test_the_words_for_many_runs_are_asked_for_at_once(self, store: Store) -> None:
+        for name in ("a", "b", "c"):
+            begin(store, name, rows=1)
+        assert store.requests(["a", "b", "nobody"]) == {}
+        store.request("b", "cancel")
+        store.request("c", "stop")
+        assert store.requests(["c", "a", "nobody", "b", "nobody\0either"]) == {"b": "cancel", "c": "stop"}
+        assert store.requests(["a", "b"]) == {"b": "cancel"}
+        assert store.requests([]) == {}
+
     def test_a_word_is_gone_when_somebody_else_claims_the_run(self, store: Store) -> None:
         writer = begin(store, rows=1)
         store.request("run", "cancel")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from everstep.errors import EverstepError, RunNotFoundError
@@ -71,6 +71,12 @@ class ForgetsWords(MemoryStore):
         kept = super()._append(append)
         self._runs[append.claim.run_id].request = None
         return kept
+
+
+@caught_by("the_words_for_many_runs_are_asked_for_at_once")
+class TellsAllWords(MemoryStore):
+    def requests(self, run_ids: Sequence[str]) -> dict[str, str]:
+        return super().requests(list(self._runs) if run_ids else [])
 
 
 @caught_by("a_word_is_gone_when_somebody_else_claims_the_run")
