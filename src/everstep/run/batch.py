@@ -152,7 +152,7 @@ class Batch:
         life.warns = False  # the map has
         return life
 
-    def fresh(self, at: int, life: Life) -> Callable[[], Draft] | None:
+    def draft(self, at: int, life: Life) -> Callable[[], Draft] | None:
         """What drafts the run of an item as a new one; None where the map was taken up again, and it may be there."""
         if self.life.resumed:
             return None

@@ -1,20 +1,23 @@
-"""Beginning a run off the event loop."""
+"""Beginning a run, while an event loop does not wait for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from everstep.run.arguments import Inputs
-from everstep.run.life import NAMED, Life
+from everstep.errors import EverstepError
+from everstep.run.life import Life
 from everstep.run.result import RunResult
 from everstep.trail.beginning import Draft, drafted, made_awaited
 from everstep.trail.late import asyncio
+from everstep.trail.scribe import Scribe
+
+Begin = Callable[[], RunResult[Any] | None]
 
 
-async def begun(
-    life: Life, begin: Callable[[], RunResult[Any] | None], draft: Callable[[], Draft] | None = None
-) -> RunResult[Any] | None:
+async def begun(life: Life, begin: Begin, draft: Callable[[], Draft] | None = None) -> RunResult[Any] | None:
     """Begin a run, while the loop does not wait for the disk. If nobody waits any more, the run is given up.
 
     With `draft` it may be a new one, and is made as that if it is: then `begin` has nothing left to wait for. Else it
@@ -22,8 +25,12 @@ async def begun(
     """
     if life.trail is None:
         return begin()
-    if draft is not None and await _made(life, draft):
-        return begin()
+    if draft is not None and not life.replays:
+        if not life.workflow.is_read:
+            await asyncio.to_thread(life.workflow.fingerprint)
+        life.made = await made_awaited(draft, partial(_dropped, life, begin))
+        if life.made is not None:
+            return begin()
     work = asyncio.ensure_future(asyncio.to_thread(begin))
     try:
         return await asyncio.shield(work)
@@ -34,15 +41,12 @@ async def begun(
         raise
 
 
-async def _made(life: Life, draft: Callable[[], Draft]) -> bool:
-    if life.replays:
-        return False
-    try:
-        new = draft()
-    except Exception:  # noqa: BLE001 - whatever it is, `begin` meets it too, and knows whether the run is there
-        return False
-    life.made = await made_awaited(new)
-    return life.made is not None
+def _dropped(life: Life, begin: Begin, scribe: Scribe) -> None:
+    """Give up a run that was made when nobody waited for it any more; one that others ask to cancel is cancelled."""
+    life.made = scribe
+    with suppress(EverstepError):  # nobody is left who could be told
+        begin()
+        life.close()
 
 
 def new_run(
@@ -55,11 +59,7 @@ def new_run(
     parent: str | None = None,
 ) -> Draft:
     """What `life.begin` makes of the same if there is no such run."""
-    trail, workflow = life.trail, life.workflow
+    trail = life.trail
     assert trail is not None  # noqa: S101 - else nothing is made
-    given = Inputs(trail.gate, workflow.name, workflow.parameters.bind(args, kwargs))
-    about = workflow.fingerprint() | {NAMED: given.named or None}
-    return drafted(
-        trail.store, trail.gate, run_id, workflow=workflow.name, inputs=given.values, tags=tags, parent=parent,
-        lease=life.lease, metadata=about,
-    )  # fmt: skip
+    said = life.said(trail, life.workflow.parameters.bind(args, kwargs), tags, parent)
+    return drafted(trail.store, trail.gate, run_id, **said)

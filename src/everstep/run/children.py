@@ -50,10 +50,8 @@ def child_step(
         async def call_awaited(*args: Any, **kwargs: Any) -> Any:
             lane = _lane()
             life = below(lane.run)
-            new = partial(
-                new_run, life, lane.run.child_id(lane.scope), args, kwargs, parent=lane.run.run_id
-            )  # fmt: skip
-            done = await begun(life, partial(begin, lane, life, args, kwargs), new)
+            draft = partial(new_run, life, lane.run.child_id(lane.scope), args, kwargs, parent=lane.run.run_id)
+            done = await begun(life, partial(begin, lane, life, args, kwargs), draft)
             return value_of(done or await go_through_awaited(life), lane)
 
         function: Any = call_awaited

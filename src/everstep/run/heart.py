@@ -84,11 +84,12 @@ def _look_after_all() -> None:
     with _lock:
         runs = [run for run in _runs if not run.closed]
     _renew_due(runs)
-    of_store: dict[Store, list[Execution]] = {}
+    of_store: dict[int, tuple[Store, list[Execution]]] = {}
     for run in runs:
         if run.pen is not None:
-            of_store.setdefault(run.pen.scribe.store, []).append(run)
-    for store, some in of_store.items():
+            store = run.pen.scribe.store
+            of_store.setdefault(id(store), (store, []))[1].append(run)
+    for store, some in of_store.values():
         try:
             _hear(store, some)
         except DamagedError:  # of one of them, which is no matter of the others
@@ -107,9 +108,9 @@ def _renew_due(runs: Iterable[Execution]) -> None:
             try:
                 _renew(run)
             except StaleWriterError as lost:
-                run.lose(lost)
+                run.lose(lost.with_traceback(None))  # whose frames know all the others
             except EverstepError:
-                pass  # as above
+                pass  # the run's own next write meets the same, and says so
 
 
 def _renew(run: Execution) -> None:

@@ -42,7 +42,7 @@ from everstep.run.stopping import RESTARTING
 from everstep.run.workflows import Workflow, about_run
 from everstep.store.base import RunRow
 from everstep.trail.answers import CANCEL, cancel, unknown_prompt
-from everstep.trail.beginning import begin, check_inputs
+from everstep.trail.beginning import Beginning, begin, check_inputs
 from everstep.trail.detail import text
 from everstep.trail.late import asyncio
 from everstep.trail.reading import Reader
@@ -51,7 +51,7 @@ from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
 
 _TRIES = 4  # at a run that others begin and finish at the same time
-NAMED = "named"  # in what is said of a run: inputs that something stands for
+_NAMED = "named"  # in what is said of a run: inputs that something stands for
 
 
 class Life:
@@ -118,24 +118,29 @@ class Life:
     def _begin_stored(
         self, trail: Trail, run_id: str | None, tags: Mapping[str, str] | None, parent: str | None
     ) -> RunResult[Any] | None:
-        name, known = self.workflow.name, self._known(trail, run_id)
-        inputs, about = None, self.workflow.fingerprint()
-        if known is None or self.args or self.kwargs:
-            given = Inputs(trail.gate, name, self._bound(run_id, known))
-            inputs, about[NAMED] = given.values, given.named or None
+        known = self._known(trail, run_id)
+        anew = known is None or self.args or self.kwargs
+        said = self.said(trail, self._bound(run_id, known) if anew else None, tags, parent)
         if known is not None:
             self._check_workflow(known)
             if known.base == 0:
                 self.workflow.check_kind(known.id, about_run(trail.store.entries(known.id, 0, 0)[0]))
             if STATUSES[known.status] is Status.COMPLETED:
-                check_inputs(trail.store, trail.gate, known, inputs)
+                check_inputs(trail.store, trail.gate, known, said.get("inputs"))
                 return self._restored(trail, known)
-        scribe = begin(
-            trail.store, trail.gate, run_id, workflow=name, inputs=inputs, tags=tags, parent=parent, lease=self.lease,
-            metadata=about, is_new=known is None,
-        )  # fmt: skip
-        self._took(trail, scribe)
+        self._took(trail, begin(trail.store, trail.gate, run_id, is_new=known is None, **said))
         return None
+
+    def said(
+        self, trail: Trail, bound: dict[str, Any] | None, tags: Mapping[str, str] | None, parent: str | None
+    ) -> Beginning:
+        """What is said of the run when it begins, of a new one or of one that is given its inputs again."""
+        about = self.workflow.fingerprint()
+        said = Beginning(workflow=self.workflow.name, tags=tags, parent=parent, lease=self.lease, metadata=about)
+        if bound is not None:
+            given = Inputs(trail.gate, self.workflow.name, bound)
+            said["inputs"], about[_NAMED] = given.values, given.named or None
+        return said
 
     def _took(self, trail: Trail, scribe: Scribe) -> None:
         """Go on with a run that is owned now."""
@@ -210,7 +215,7 @@ class Life:
         return inputs
 
     def _stored_inputs(self, start: chain.Entry) -> dict[str, Any]:
-        named = about_run(start).get(NAMED)
+        named = about_run(start).get(_NAMED)
         if named:
             raise JournalError(
                 f"run {self.run.run_id!r} was given {', '.join(map(repr, named))}, of which only the name could be "

@@ -7,7 +7,7 @@ average, because nothing was spent on it here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import starmap
 from typing import Any
@@ -100,6 +100,7 @@ class RunLog:
     run_id: str | None
     total_duration_ms: float
     steps: tuple[NodeRecord, ...] = ()
+    _rows: list[tuple[Any, ...]] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "total_duration_ms", round(self.total_duration_ms, 3))
@@ -107,7 +108,20 @@ class RunLog:
     @classmethod
     def of(cls, workflow: str, run_id: str | None, total_ms: float, rows: Iterable[tuple[Any, ...]]) -> RunLog:
         """A log from plain tuples, each with the fields of a NodeRecord in their order."""
-        return cls(workflow, run_id, total_ms, tuple(starmap(NodeRecord, rows)))
+        log = cls(workflow, run_id, total_ms)
+        object.__setattr__(log, "_rows", list(rows))
+        object.__delattr__(log, "steps")
+        return log
+
+    def __getattr__(self, name: str) -> Any:
+        """Make the records of the steps when somebody first asks for them: of most runs nobody does."""
+        if name != "steps":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        rows = self._rows
+        if rows is not None:  # else another thread was quicker
+            object.__setattr__(self, "steps", tuple(starmap(NodeRecord, rows)))
+            object.__setattr__(self, "_rows", None)
+        return object.__getattribute__(self, "steps")
 
     @property
     def graph_name(self) -> str:

@@ -123,7 +123,7 @@ async def _one_after_the_other(batch: Batch) -> None:
     while (at := batch.take()) is not None:
         life = batch.item()
         try:
-            done = await begun(life, partial(batch.enter, at, life), batch.fresh(at, life))
+            done = await begun(life, partial(batch.enter, at, life), batch.draft(at, life))
             batch.keep(at, done or await go_through_awaited(life, batch.error_handling))
         except Exception as error:  # noqa: BLE001 - as for threads
             batch.failed(at, error)

@@ -165,8 +165,8 @@ class AsyncRunner(_Runs):
             self.settle(workflow, run_id, answer)
             return life.begin(run_id, args, kwargs, tags=tags)
 
-        fresh = partial(new_run, life, run_id, args, kwargs, tags=tags) if answer is NO_ANSWER else None
-        done = await begun(life, begin, fresh)
+        draft = partial(new_run, life, run_id, args, kwargs, tags=tags) if answer is NO_ANSWER else None
+        done = await begun(life, begin, draft)
         if done is not None:
             return done
         if not workflow.is_async:

@@ -89,6 +89,11 @@ class Workflow(Generic[P, R]):
     def check_structure(self, run_id: str, about: Mapping[str, Any]) -> None:
         """Raise if a run was begun with something that this cannot go on with: the code of a function may change."""
 
+    @property
+    def is_read(self) -> bool:
+        """Whether its fingerprint is known without a look at files."""
+        return self._code_digest is not None
+
     def fingerprint(self) -> dict[str, Any]:
         """What its results may depend on beside its inputs: its code, its program, and the versions of what runs it."""
         if self._code_digest is None:  # asked once: the file may change while this code stays what it is

@@ -85,7 +85,7 @@ def requests(connection: apsw.Connection, run_ids: Iterable[str]) -> dict[str, s
     words: dict[str, str] = {}
     for run_id in run_ids:
         for columns in ask(connection, f"select {COLUMNS} from run where id = ? and request is not null", (run_id,)):  # noqa: S608 - constant
-            words[run_id] = StoredRun(columns).row.request or ""
+            words[run_id] = str(StoredRun(columns).row.request)  # the whole row is read, because its seal is of all
     return words
 
 

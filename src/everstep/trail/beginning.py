@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from everstep import actual
 from everstep.codec.chain import genesis, is_erased
@@ -12,6 +12,8 @@ from everstep.codec.record import INPUTS, read_payload
 from everstep.codec.values import encode, view
 from everstep.errors import (
     InputsDifferError,
+    LockedError,
+    QueueFullError,
     ReadOnlyError,
     RunExistsError,
     RunFinishedError,
@@ -28,6 +30,8 @@ from everstep.trail.owner import is_gone, new_owner
 from everstep.trail.reading import Reader
 from everstep.trail.scribe import Scribe
 
+_MOMENT = 0.01  # seconds
+
 
 class Beginning(TypedDict, total=False):
     """What can be said of a run when it begins."""
@@ -43,20 +47,13 @@ class Beginning(TypedDict, total=False):
     lease: float
 
 
-def begin(
-    store: Store,
-    gate: Gate,
-    run_id: str | None,
-    *,
-    lease: float = LEASE_SECONDS,
-    is_new: bool = False,
-    **detail: Any,  # of `drafted`
-) -> Scribe:
+def begin(store: Store, gate: Gate, run_id: str | None, *, is_new: bool = False, **detail: Unpack[Beginning]) -> Scribe:
     """A scribe at the head of the run, which is made if there is none; with `is_new` there was none a moment ago."""
     if run_id is not None and not is_new:
         with suppress(RunNotFoundError):
-            return _continue(store, gate, store.run(id_of(gate, run_id)), detail.get("inputs"), lease_of(lease))
-    draft = drafted(store, gate, run_id, lease=lease, **detail)
+            lease = lease_of(detail.get("lease", LEASE_SECONDS))
+            return _continue(store, gate, store.run(id_of(gate, run_id)), detail.get("inputs"), lease)
+    draft = drafted(store, gate, run_id, **detail)
     try:
         return made(draft.scribe, draft.first, store.create(draft.new))
     except RunExistsError:
@@ -111,22 +108,36 @@ def made(scribe: Scribe, first: Sequence[Append], claim: Claim) -> Scribe:
     return scribe
 
 
-async def made_awaited(draft: Draft) -> Scribe | None:
-    """Create a run without waiting for the disk on the event loop. None if it can only be one that is there already.
+async def made_awaited(draft: Callable[[], Draft], give_up: Callable[[Scribe], None]) -> Scribe | None:
+    """Make a new run, while the event loop does not wait for the disk. None if that does not do.
 
-    If nobody waits for it any more, it is given up.
+    Then it is to be looked for in a thread: it may be there already, and what is wrong is told as of one that is.
+    If nobody waits any more when it is made, `give_up` has it, in a thread.
     """
-    scribe = draft.scribe
     try:
-        creation = scribe.store.submit_create(draft.new, asyncio.get_running_loop())
-        return made(scribe, draft.first, await asyncio.shield(creation))
-    except (RunExistsError, ReadOnlyError):
+        scribe, first, new = draft()
+    except Exception:  # noqa: BLE001 - whatever it is, whoever looks for the run meets it too, or finds the run
+        return None
+    try:
+        creation = scribe.store.submit_create(new, asyncio.get_running_loop())
+        return made(scribe, first, await asyncio.shield(creation))
+    except QueueFullError:
+        await asyncio.sleep(_MOMENT)  # those who wait are written meanwhile
+        return None
+    except (RunExistsError, ReadOnlyError, LockedError):
         return None
     except asyncio.CancelledError:
-        await asyncio.wait([creation])
-        if creation.exception() is None:
-            await asyncio.to_thread(scribe.store.renew, creation.result(), 0)
+        # Shielded: whoever cancels twice does not keep the run from being given up.
+        await asyncio.shield(asyncio.ensure_future(_given_up(creation, scribe, first, give_up)))
         raise
+
+
+async def _given_up(
+    creation: asyncio.Future[Claim], scribe: Scribe, first: Sequence[Append], give_up: Callable[[Scribe], None]
+) -> None:
+    await asyncio.wait([creation])
+    if creation.exception() is None:
+        await asyncio.to_thread(give_up, made(scribe, first, creation.result()))
 
 
 def _continue(store: Store, gate: Gate, run: RunRow, inputs: Any, lease: float) -> Scribe:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
+from everstep.errors import EverstepError
 from everstep.policy.rules import Rule
 from everstep.trail.beginning import Beginning, begin, drafted, made_awaited
 from everstep.trail.forking import Forking, fork
@@ -35,6 +37,11 @@ def _off_the_loop(
     return ask
 
 
+def _give_up(scribe: Scribe) -> None:
+    with suppress(EverstepError):  # nobody waits who could be told; its lease ends by itself
+        scribe.store.renew(scribe.claim, 0)
+
+
 class AsyncTrail:
     """`Trail` for event loops. `trail` is the one underneath, for code off the loop."""
 
@@ -51,10 +58,9 @@ class AsyncTrail:
 
     async def record(self, run_id: str | None = None, **detail: Unpack[Beginning]) -> AsyncRecorder:
         """Begin a run, or continue one that has not ended, as `Trail.record` does."""
-        new = await made_awaited(drafted(self.trail.store, self.trail.gate, run_id, **detail))
-        if new is not None:
-            return AsyncRecorder(new)
-        return await self._recorder(partial(begin, self.trail.store, self.trail.gate, run_id, **detail))
+        where = self.trail.store, self.trail.gate, run_id
+        new = await made_awaited(partial(drafted, *where, **detail), _give_up)
+        return AsyncRecorder(new) if new is not None else await self._recorder(partial(begin, *where, **detail))
 
     async def fork(self, run_id: str, at: int | None = None, **detail: Unpack[Forking]) -> AsyncRecorder:
         """A new run that shares this one's steps up to `at`, as `Trail.fork` does."""
