@@ -139,3 +139,17 @@ def test_a_run_whose_own_row_is_damaged_is_left_out_with_a_warning(path: Path) -
             assert [run.id for run in trail.runs()] == ["other"]
         with pytest.raises(EverstepError):
             trail.run("r")
+
+
+def test_every_keyframe_that_needs_a_damaged_piece_is_told_of(tmp_path: Path) -> None:
+    """Promise 8: those that share a piece are all damaged with it, whichever is looked at first."""
+    path, chance = tmp_path / "trail.db", random.Random(2)
+    with everstep.open(path) as trail, trail.record("r") as run:
+        for _ in range(300):
+            run.step("s", append={"log": [chance.randbytes(2_000)]})
+    with apsw.Connection(str(path)) as connection:
+        frames = connection.execute("select count(*) from keyframe").fetchall()[0][0]
+    change(path, "update blob set data = zeroblob(9)")
+    with everstep.open(path) as trail:
+        told = [one for one in trail.verify("r").damage if "keyframe cannot be used" in one.what]
+    assert len(told) == frames > 2

@@ -158,10 +158,10 @@ def _intact_keyframes(store: Store, run: RunRow, damage: list[Damage]) -> Iterat
             if kept is None:
                 return
             at = kept.seq
-            for piece in refs(frame.unpack(kept.data), reader.fetch):
-                if piece not in checked:
-                    reader.check_piece(piece)
-                    checked.add(piece)
+            pieces = [piece for piece in refs(frame.unpack(kept.data), reader.fetch, checked) if piece not in checked]
+            for piece in pieces:
+                reader.check_piece(piece)
+            checked.update(pieces)  # when all are sound, and all that they refer to
             yield kept
         except DamagedError as found:
             at = min(at, at if found.seq is None else found.seq)
