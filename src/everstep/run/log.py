@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import starmap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from everstep.model import END, Status, StepError
 
@@ -113,15 +113,17 @@ class RunLog:
         object.__delattr__(log, "steps")
         return log
 
-    def __getattr__(self, name: str) -> Any:
-        """Make the records of the steps when somebody first asks for them: of most runs nobody does."""
-        if name != "steps":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        rows = self._rows
-        if rows is not None:  # else another thread was quicker
-            object.__setattr__(self, "steps", tuple(starmap(NodeRecord, rows)))
-            object.__setattr__(self, "_rows", None)
-        return object.__getattribute__(self, "steps")
+    if not TYPE_CHECKING:  # a checker would take it for an attribute of any name
+
+        def __getattr__(self, name: str) -> Any:
+            """Make the records of the steps when somebody first asks for them: of most runs nobody does."""
+            if name != "steps":
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            rows = self._rows
+            if rows is not None:  # else another thread was quicker
+                object.__setattr__(self, "steps", tuple(starmap(NodeRecord, rows)))
+                object.__setattr__(self, "_rows", None)
+            return object.__getattribute__(self, "steps")
 
     @property
     def graph_name(self) -> str:
