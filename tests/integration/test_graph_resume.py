@@ -286,3 +286,52 @@ def test_a_served_node_over_items_is_not_asked_for_them(trail: Trail) -> None:
     calls.crash = {"last"}
     crashed(trail, graph, {"items": [1, 2]}, id="r")
     assert Runner(trail).run(graph, id="r")["doubles"] == [2, 4]
+
+
+# Values that nodes change in place, and give again.
+
+
+@node(output="pages")
+def read(title: str, pages: list[dict[str, int]] | None = None) -> list[dict[str, int]]:
+    pages = [] if pages is None else pages
+    pages.append({"number": len(pages)})
+    calls(f"read {len(pages)}")
+    return pages
+
+
+@node(output="marks")
+def mark(pages: list[dict[str, int]], marks: dict[str, int] | None = None) -> dict[str, int]:
+    marks = {} if marks is None else marks
+    marks[str(len(pages))] = pages[-1]["number"]
+    calls(f"mark {len(pages)}")
+    return marks
+
+
+@gate(when_true="read", when_false=everstep.END)
+def has_more(marks: dict[str, int]) -> bool:
+    return len(marks) < 5
+
+
+book = Graph([read, mark, has_more], name="book")
+WHOLE = {"pages": [{"number": number} for number in range(5)], "marks": {str(n + 1): n for n in range(5)}}
+
+
+@pytest.mark.parametrize("where", ["read 3", "mark 3"])
+@either
+def test_what_a_node_changes_in_place_after_a_crash_is_on_record(trail: Trail, where: str, *, on_a_loop: bool) -> None:
+    """Promise 3: the first change after it, too, whoever asks for the result."""
+    calls.crash.add(where)
+    with pytest.raises(Crash):
+        both(trail, book, {"title": "t"}, id="r", on_a_loop=on_a_loop)
+    assert both(trail, book, {"title": "t"}, id="r", on_a_loop=on_a_loop).values == WHOLE
+    assert both(trail, book, {"title": "t"}, id="r", on_a_loop=on_a_loop).values == WHOLE  # from the record
+    assert trail.state("r") == WHOLE
+
+
+def test_what_a_node_changes_in_place_after_a_fork_is_on_record(trail: Trail) -> None:
+    Runner(trail).run(book, {"title": "t"}, id="r")
+    at = next(one.seq for one in trail.steps("r") if one.name == "has_more")
+    trail.fork("r", at=at, id="f", set={"pages": [{"number": 7}]}).release()
+    live = Runner(trail).run(book, id="f").values
+    assert live["pages"][:2] == [{"number": 7}, {"number": 1}]
+    assert trail.state("f") == live

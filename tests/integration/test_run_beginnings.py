@@ -160,6 +160,80 @@ def test_what_is_dropped_while_it_begins_is_nobodys(trail: Trail, what: str, tim
     asyncio.run(main())
 
 
+FAILS: list[bool] = []
+HELD: list[bool] = []
+GROUPS: list[Any] = []
+
+
+@step
+async def fails_first(number: int) -> int:
+    if FAILS:
+        raise ValueError(number)
+    await until(lambda: not HELD)
+    return 2 * number
+
+
+@workflow
+async def tries(number: int) -> int:
+    return await fails_first(number)
+
+
+@workflow
+async def parent_tries(number: int) -> list[int]:
+    if GROUPS:
+        GROUPS.pop().rest(5)  # nobody commits: the children take their time to begin
+    return await asyncio.gather(*[tries(each) for each in range(number)])
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("what", ["run", "record"])
+@in_each_place()
+def test_what_is_dropped_while_it_is_taken_up_again_is_nobodys(trail: Trail, what: str, times: int) -> None:
+    """Promise 4."""
+    FAILS[:] = [True]
+    runner = AsyncRunner(trail)
+    assert asyncio.run(runner.run(tries, 4, id="r", error_handling="continue")).failed
+
+    async def main() -> None:
+        await _dropped(
+            trail, runner.run(tries, 4, id="r") if what == "run" else AsyncTrail(trail).record("r"), times=times
+        )
+        await until(lambda: trail.run("r").owner is None)
+        FAILS.clear()
+        assert (await runner.run(tries, 4, id="r")).value == 8
+
+    asyncio.run(main())
+
+
+def test_children_that_are_dropped_while_they_are_taken_up_again_are_nobodys(tmp_path: Path) -> None:
+    """Promise 4: their tasks are cancelled by the code and by the run."""
+    FAILS.clear()
+
+    async def cancelled(task: asyncio.Task[Any]) -> None:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def main(trail: Trail) -> None:
+        runner, group = AsyncRunner(trail), trail.store._group  # type: ignore[attr-defined] # of stores with a group commit
+        HELD[:] = [True]
+        task = asyncio.create_task(runner.run(parent_tries, 3, id="p"))
+        await until(lambda: len(trail.runs(parent="p")) == 3)
+        await cancelled(task)
+        HELD.clear()
+        GROUPS[:] = [group]
+        task = asyncio.create_task(runner.run(parent_tries, 3, id="p"))
+        await until(lambda: not GROUPS)
+        await asyncio.sleep(0.05)
+        asyncio.get_running_loop().call_later(0.1, group.wake)
+        await cancelled(task)
+        await until(lambda: {run.owner for run in (trail.run("p"), *trail.runs(parent="p"))} == {None})
+        assert (await runner.run(parent_tries, 3, id="p")).value == [0, 2, 4]
+
+    with everstep.open(tmp_path / "trail.db") as trail:
+        asyncio.run(main(trail))
+
+
 @pytest.mark.parametrize("what", ["run", "record"])
 def test_who_drops_a_run_is_told_that_and_nothing_else(
     tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch

@@ -64,6 +64,13 @@ class Values:
     def were_changed(self, names: Iterable[str]) -> None:
         """The code has them too now."""
         self._stale.difference_update(names)
+        for name in names:
+            self._note(name)
+
+    def _note(self, name: str) -> None:
+        """Keep what a value is that comes from the record, before a node can change it in place."""
+        if name in self.repeated:
+            self.saved(name, self._progress.values[name])
 
     def following(self, call: NodeCall) -> dict[str, Any]:
         """What a call on record gave, from the values as they are and the row of its outcome."""
@@ -91,6 +98,7 @@ class Values:
             state = self._state(seq)
             for name in here:
                 values[name] = state[name]
+                self._note(name)
                 self._warn_of_redaction(name, state[name])
 
     def _state(self, seq: int) -> dict[str, Any]:

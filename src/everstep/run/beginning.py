@@ -10,7 +10,7 @@ from typing import Any
 from everstep.errors import EverstepError
 from everstep.run.life import Life
 from everstep.run.result import RunResult
-from everstep.trail.beginning import Draft, drafted, made_awaited
+from everstep.trail.beginning import Draft, drafted, in_a_thread, made_awaited, owned
 from everstep.trail.late import asyncio
 from everstep.trail.scribe import Scribe
 
@@ -31,22 +31,20 @@ async def begun(life: Life, begin: Begin, draft: Callable[[], Draft] | None = No
         life.made = await made_awaited(draft, partial(_dropped, life, begin))
         if life.made is not None:
             return begin()
-    work = asyncio.ensure_future(asyncio.to_thread(begin))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait([work])
-        if work.exception() is None and work.result() is None:
-            await asyncio.to_thread(life.close)
-        raise
+    return await owned(in_a_thread(begin), partial(_closed, life))
+
+
+def _closed(life: Life, done: RunResult[Any] | None) -> None:
+    with suppress(EverstepError):  # nobody is left who could be told
+        if done is None:
+            life.close()
 
 
 def _dropped(life: Life, begin: Begin, scribe: Scribe) -> None:
     """Give up a run that was made when nobody waited for it any more; one that others ask to cancel is cancelled."""
     life.made = scribe
-    with suppress(EverstepError):  # nobody is left who could be told
-        begin()
-        life.close()
+    with suppress(EverstepError):
+        _closed(life, begin())
 
 
 def new_run(

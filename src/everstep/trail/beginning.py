@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypedDict, Unpack
+from contextvars import copy_context
+from functools import partial
+from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 from everstep import actual
 from everstep.codec.chain import genesis, is_erased
@@ -30,6 +32,7 @@ from everstep.trail.owner import is_gone, new_owner
 from everstep.trail.reading import Reader
 from everstep.trail.scribe import Scribe
 
+T = TypeVar("T")
 _MOMENT = 0.01  # seconds
 
 
@@ -120,24 +123,44 @@ async def made_awaited(draft: Callable[[], Draft], give_up: Callable[[Scribe], N
         return None
     try:
         creation = scribe.store.submit_create(new, asyncio.get_running_loop())
-        return made(scribe, first, await asyncio.shield(creation))
+        return made(scribe, first, await owned(creation, lambda claim: give_up(made(scribe, first, claim))))
     except QueueFullError:
         await asyncio.sleep(_MOMENT)  # those who wait are written meanwhile
         return None
     except (RunExistsError, ReadOnlyError, LockedError):
         return None
+
+
+async def owned(work: asyncio.Future[T], give_up: Callable[[T], None]) -> T:
+    """What the work gives. If nobody waits any more when it does, `give_up` has that, in a thread.
+
+    No task is made for it, and none may be at work: a run that ends cancels all tasks that were begun in it.
+    """
+    try:
+        return await asyncio.shield(work)
     except asyncio.CancelledError:
-        # Shielded: whoever cancels twice does not keep the run from being given up.
-        await asyncio.shield(asyncio.ensure_future(_given_up(creation, scribe, first, give_up)))
+        ended = asyncio.get_running_loop().create_future()
+
+        def end(of: asyncio.Future[Any]) -> None:
+            if not of.cancelled():
+                of.exception()  # nobody is left who could be told
+            if not ended.done():
+                ended.set_result(None)
+
+        def over(_: asyncio.Future[T]) -> None:
+            if work.cancelled() or work.exception() is not None:
+                end(work)
+            else:
+                in_a_thread(partial(give_up, work.result())).add_done_callback(end)
+
+        work.add_done_callback(over)
+        await ended
         raise
 
 
-async def _given_up(
-    creation: asyncio.Future[Claim], scribe: Scribe, first: Sequence[Append], give_up: Callable[[Scribe], None]
-) -> None:
-    await asyncio.wait([creation])
-    if creation.exception() is None:
-        await asyncio.to_thread(give_up, made(scribe, first, creation.result()))
+def in_a_thread(function: Callable[[], T]) -> asyncio.Future[T]:
+    """What a function gives that is called in a thread, in this context. `asyncio.to_thread` without a coroutine."""
+    return asyncio.get_running_loop().run_in_executor(None, partial(copy_context().run, function))
 
 
 def _continue(store: Store, gate: Gate, run: RunRow, inputs: Any, lease: float) -> Scribe:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 
 from everstep.errors import EverstepError
 from everstep.policy.rules import Rule
-from everstep.trail.beginning import Beginning, begin, drafted, made_awaited
+from everstep.trail.beginning import Beginning, begin, drafted, in_a_thread, made_awaited, owned
 from everstep.trail.forking import Forking, fork
 from everstep.trail.late import asyncio
 from everstep.trail.recorder import AsyncRecorder
@@ -68,20 +68,12 @@ class AsyncTrail:
 
     @staticmethod
     async def _recorder(made: Callable[[], Scribe]) -> AsyncRecorder:
-        abandoned = False
-
         def make() -> Scribe:
             scribe = made()
             scribe.prepare()  # here, so that the first step need not read on the loop
-            if abandoned:
-                scribe.store.renew(scribe.claim, 0)
             return scribe
 
-        try:
-            return AsyncRecorder(await asyncio.to_thread(make))
-        except asyncio.CancelledError:
-            abandoned = True  # nobody gets the recorder, so nobody could give the run up
-            raise
+        return AsyncRecorder(await owned(in_a_thread(make), _give_up))
 
     run = _off_the_loop(Trail.run)
     runs = _off_the_loop(Trail.runs)
