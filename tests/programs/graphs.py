@@ -168,7 +168,7 @@ class _Part:
     def until(self) -> None:
         """A loop that ends when its route says so: a list grows, a dict is edited or a list gets shorter in it."""
         count, grown, name, limit = self.maker.name("c"), self.maker.name("g"), self.maker.name("r"), self._limit()
-        body = self._body(count, grown)
+        body, is_own = self._body(count, grown)
         if self.chance.random() < 0.4:  # longer way round
             between = self.maker.name("v")
             self._node({grown: _MISSING, count: _MISSING}, between)
@@ -178,26 +178,28 @@ class _Part:
         after = self._after(grown)
         function = self.maker.function(name, takes, lambda given: body if given[count] < limit else after)
         self.nodes.append(route(targets=[body] if after is None else [body, after], name=name)(function))
-        self.names += [count, grown]
+        self.names += [count] if is_own else [count, grown]
 
     def while_(self) -> None:
         """A loop whose gate is asked first."""
         count, grown, name, limit = self.maker.name("c"), self.maker.name("g"), self.maker.name("r"), self._limit()
-        body, after = self._body(count, grown), self._after(grown, default=None) or END
+        (body, is_own), after = self._body(count, grown), self._after(grown, default=None) or END
         function = self.maker.function(name, {count: 0}, lambda given: given[count] < limit)
         self.nodes.append(gate(when_true=body, when_false=after, name=name)(function))
-        self.names += [count, grown] if after != END else []
+        self.names += [] if after == END else [count] if is_own else [count, grown]
 
     def _limit(self) -> int:
         return self.chance.randint(1, 4)
 
-    def _body(self, count: str, grown: str) -> str:
-        changes: list[Callable[[Any, int], Any]] = [_longer, _edited, _shorter]
+    def _body(self, count: str, grown: str) -> tuple[str, bool]:
+        """The node that goes round, and whether it changes its value in place: then nobody else may look at it."""
+        changes: list[Callable[[Any, int], Any]] = [_longer, _edited, _shorter, _longer_in_place, _edited_in_place]
         change = self.chance.choice(changes)
         takes = {count: 0, grown: None, **self._some(1)}
-        return self._node(
+        name = self._node(
             takes, (count, grown), lambda given: (given[count] + 1, change(given[grown], number(_told(given))))
         )
+        return name, change in {_longer_in_place, _edited_in_place}
 
     def _after(self, grown: str, default: Any = _MISSING) -> str | None:
         if self.chance.random() < 0.4:
@@ -268,6 +270,19 @@ def _longer(value: list[int] | None, chance: int) -> list[int]:
 def _edited(value: dict[str, Any] | None, chance: int) -> dict[str, Any]:
     before = value or {"a": [1, 2, 3], "b": {"c": 0}, "d": "text"}
     return before | ({"b": {"c": chance}} if chance % 2 else {"a": [*before["a"][:1], chance, *before["a"][1:]]})
+
+
+def _longer_in_place(value: list[Any] | None, chance: int) -> list[Any]:
+    made = [] if value is None else value
+    made.append({"n": chance % 1000})
+    return made
+
+
+def _edited_in_place(value: dict[str, Any] | None, chance: int) -> dict[str, Any]:
+    made: dict[str, Any] = {"a": [], "b": {}} if value is None else value
+    made["a"].append(chance % 9)
+    made["b"][str(chance % 3)] = chance
+    return made
 
 
 def _shorter(value: list[int] | None, chance: int) -> list[int]:
