@@ -10,7 +10,7 @@ from typing import Any
 from everstep.errors import EverstepError
 from everstep.run.life import Life
 from everstep.run.result import RunResult
-from everstep.trail.beginning import Draft, drafted, in_a_thread, made_awaited, owned
+from everstep.trail.beginning import Draft, drafted, made_awaited, owned, threaded
 from everstep.trail.late import asyncio
 from everstep.trail.scribe import Scribe
 
@@ -31,7 +31,7 @@ async def begun(life: Life, begin: Begin, draft: Callable[[], Draft] | None = No
         life.made = await made_awaited(draft, partial(_dropped, life, begin))
         if life.made is not None:
             return begin()
-    return await owned(in_a_thread(begin), partial(_closed, life))
+    return await owned(threaded(begin), partial(_closed, life))
 
 
 def _closed(life: Life, done: RunResult[Any] | None) -> None:

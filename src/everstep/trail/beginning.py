@@ -151,14 +151,14 @@ async def owned(work: asyncio.Future[T], give_up: Callable[[T], None]) -> T:
             if work.cancelled() or work.exception() is not None:
                 end(work)
             else:
-                in_a_thread(partial(give_up, work.result())).add_done_callback(end)
+                threaded(partial(give_up, work.result())).add_done_callback(end)
 
         work.add_done_callback(over)
         await ended
         raise
 
 
-def in_a_thread(function: Callable[[], T]) -> asyncio.Future[T]:
+def threaded(function: Callable[[], T]) -> asyncio.Future[T]:
     """What a function gives that is called in a thread, in this context. `asyncio.to_thread` without a coroutine."""
     return asyncio.get_running_loop().run_in_executor(None, partial(copy_context().run, function))
 

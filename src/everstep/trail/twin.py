@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 
 from everstep.errors import EverstepError
 from everstep.policy.rules import Rule
-from everstep.trail.beginning import Beginning, begin, drafted, in_a_thread, made_awaited, owned
+from everstep.trail.beginning import Beginning, begin, drafted, made_awaited, owned, threaded
 from everstep.trail.forking import Forking, fork
 from everstep.trail.late import asyncio
 from everstep.trail.recorder import AsyncRecorder
@@ -73,7 +73,7 @@ class AsyncTrail:
             scribe.prepare()  # here, so that the first step need not read on the loop
             return scribe
 
-        return AsyncRecorder(await owned(in_a_thread(make), _give_up))
+        return AsyncRecorder(await owned(threaded(make), _give_up))
 
     run = _off_the_loop(Trail.run)
     runs = _off_the_loop(Trail.runs)
