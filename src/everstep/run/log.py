@@ -7,7 +7,7 @@ average, because nothing was spent on it here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import starmap
 from typing import TYPE_CHECKING, Any
@@ -92,15 +92,21 @@ class NodeStats:
         }  # fmt: skip
 
 
+class _Unmade:
+    """What the records of a log are made of, until somebody asks for them."""
+
+    __slots__ = ("_rows",)
+    _rows: list[tuple[Any, ...]] | None
+
+
 @dataclass(frozen=True, slots=True)
-class RunLog:
+class RunLog(_Unmade):
     """The steps of a run in the order in which they ended, and what they add up to. Printed, it is a table."""
 
     workflow: str
     run_id: str | None
     total_duration_ms: float
     steps: tuple[NodeRecord, ...] = ()
-    _rows: list[tuple[Any, ...]] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "total_duration_ms", round(self.total_duration_ms, 3))
