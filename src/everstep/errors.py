@@ -46,6 +46,7 @@ EverstepError
 │   ├── MapDiffersError           a map is taken for a run, or a run for a map
 │   ├── ConcurrentStepsError      two steps of one lane at the same time
 │   ├── UnknownLoopError          a step was awaited on an event loop that Everstep does not know
+│   ├── NotAwaitedError           a pause or a sleep on an event loop that nobody awaits
 │   ├── MutatedArgumentError      a step changed what it was given
 │   ├── UnknownOutcomeError       an external effect was begun, and nobody knows how it ended
 │   ├── RunStoppedError           the run is being stopped: no further step is taken
@@ -71,11 +72,12 @@ EverstepError
 DamageWarning (a UserWarning) tells of damage that does not stand in the way: commits lost from the log when a trail is
 opened, a keyframe that was passed over, a run left out of a list. RebuiltWarning, one of them, tells of a run that was
 read from its steps because its own file is damaged. HandlerWarning tells of a handler of events that
-failed; the run goes on.
+failed, LeaseWarning of a lease that could not be renewed for a reason that nobody foresaw; the run goes on.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 
@@ -161,11 +163,9 @@ class OldSqliteError(OpenError):
 class MissingExtraError(OpenError):
     """A package is not installed that this kind of store needs."""
 
-    def __init__(self, what: str, extra: str) -> None:
-        self.what, self.extra = what, extra
-        super().__init__(
-            f"a trail in {what} needs a package that is not installed. Get it: pip install 'everstep[{extra}]'"
-        )
+    def __init__(self, what: str, package: str) -> None:
+        self.what, self.package = what, package
+        super().__init__(f"a trail in {what} needs a package that is not installed. Get it: pip install '{package}'")
 
 
 class ServerUnreachableError(OpenError):
@@ -317,11 +317,11 @@ class RunError(EverstepError):
 class RunNotFoundError(RunError):
     """No run has this id."""
 
-    def __init__(self, run_id: str, nearest: tuple[str, ...] = ()) -> None:
+    def __init__(self, run_id: str, nearest: tuple[str, ...] = (), where: str | None = None) -> None:
         near = tuple(each for each in nearest if each != run_id)  # it may have come since it was looked for
-        self.run_id, self.nearest = run_id, near
+        self.run_id, self.nearest, self.where = run_id, near, where
         hint = f" Did you mean {', '.join(map(repr, near))}?" if near else " trail.runs() lists what there is."
-        super().__init__(f"no run {run_id!r} in this trail.{hint}")
+        super().__init__(f"no run {run_id!r} in {'this trail' if where is None else repr(where)}.{hint}")
 
 
 class StepNotFoundError(RunError):
@@ -547,20 +547,41 @@ class DivergenceError(JournalError):
         self.recorded, self.requested, self.skipped = recorded, requested, skipped
         self.run_id = ""
         self.detail = ""
+        self.fork_at = None if seq is None else max(seq - 1, 0)  # to go on with the code as it is
         super().__init__(cause)
 
     def __str__(self) -> str:
         where = f"step {self.seq}" if self.seq is not None else f"position {self.position}"
         lane = f" of lane {self.lane!r}" if self.lane else ""
-        said = f"the record has {self.recorded!r}" if self.recorded else "the record has no further step there"
-        asked = f"the code asks for {self.requested!r}" if self.requested else "the code did not ask for it"
-        skipped = f" (not asked for: {', '.join(self.skipped[:5])})" if self.skipped else ""
+        skipped = f" (not asked for: {self.passed_over})" if self.skipped else ""
         return (
-            f"run {self.run_id!r} diverged at {where}{lane}, {self.cause}: {said}, {asked}{skipped}.{self.detail} "
-            "Nothing was executed. If the code is what it was, it depends on something that changes from run to run "
-            "(the clock, random numbers, the order of threads): make that a step. Else put the code back, or fork the "
-            "run before this step and go on from there."
+            f"run {self.run_id!r} diverged at {where}{lane}, {self.cause}: {self._parting()}{skipped}.{self.detail} "
+            "It was not executed. If the code is what it was, it depends on something that changes from run to run "
+            "(the clock, random numbers, the order of threads or of a set): make that a step. Else put the code back, "
+            f"or fork the run before this step and go on from there.{self._renamed()}"
         )
+
+    def _parting(self) -> str:
+        if self.recorded == self.requested and self.cause == "changed argument":
+            return f"the code asks for {self.requested!r} with other arguments than the record has"
+        if self.recorded == self.requested:
+            return f"the code asks for a {self.requested!r} that comes later on record"
+        said = f"the record has {self.recorded!r}" if self.recorded else "the record has no further step there"
+        return f"{said}, the code {f'asks for {self.requested!r}' if self.requested else 'did not ask for it'}"
+
+    def _renamed(self) -> str:
+        """The way out for a step with a new name. What a captured program calls is no function, and has none."""
+        was, now = self.recorded or "", self.requested or ""
+        names = self.cause == "inserted or replaced" and all(
+            each.replace(".", "_").isidentifier() for each in (was, now)
+        )
+        return f" If {now!r} is {was!r} under a new name, keep the old one with @step(name={was!r})." if names else ""
+
+    @property
+    def passed_over(self) -> str:
+        """The recorded steps that the code did not ask for, the first of them by name."""
+        counts = Counter(self.skipped)
+        return ", ".join(name if times == 1 else f"{name} ({times} times)" for name, times in [*counts.items()][:5])
 
 
 class WorkflowDiffersError(JournalError):
@@ -606,6 +627,17 @@ class UnknownLoopError(JournalError):
         )
 
 
+class NotAwaitedError(JournalError):
+    """A pause or a sleep on an event loop was not awaited: nobody was asked, and nobody waited."""
+
+    def __init__(self, name: str, place: str) -> None:
+        self.name, self.place = name, place
+        super().__init__(
+            f"the {name} at {place} was not awaited: nothing came of it, and what it gives is no answer. "
+            f"Write `await {name}(...)`."
+        )
+
+
 class MutatedArgumentError(JournalError):
     """A step changed what it was given: a resumed run, which does not run the step again, would not see the change."""
 
@@ -634,9 +666,15 @@ class UnknownOutcomeError(JournalError):
 class RunStoppedError(JournalError):
     """The run is being stopped: no further step is taken on the way out."""
 
-    def __init__(self, run_id: str, name: str, why: str) -> None:
+    def __init__(self, run_id: str, name: str | None, why: str) -> None:
         self.run_id, self.name, self.why = run_id, name, why
-        super().__init__(f"step {name!r} was not taken: run {run_id!r} {why}. It goes on when the run is resumed.")
+        step = "a step" if name is None else f"step {name!r}"
+        super().__init__(
+            f"{step} came too late, and is not recorded: run {run_id!r} has completed. Wait for its thread or task "
+            "before the workflow returns."
+            if why == "has completed"
+            else f"{step} was not taken: run {run_id!r} {why}. It goes on when the run is resumed."
+        )
 
 
 class RecordedError(JournalError):
@@ -843,3 +881,7 @@ class UncachedWarning(UserWarning):
 
 class HandlerWarning(UserWarning):
     """A handler of events failed. The run and the other handlers went on."""
+
+
+class LeaseWarning(UserWarning):
+    """A lease could not be renewed, or a request not heard, for a reason that nobody foresaw. It is tried again."""

@@ -1,8 +1,8 @@
 """Group commit: whoever finds nobody committing commits for everyone who waits, in one transaction.
 
 A lone caller commits its own work on its own thread, with no hop. Callers that arrive meanwhile queue; when the
-leader is done, the first of them leads. Event loops never lead: one background thread leads for them, woken once a
-turn of the loop, so that all the steps of that turn share a commit.
+leader is done, the first of them leads. For event loops one background thread leads, woken once a turn of the loop,
+so that all the steps of that turn share a commit; or the loop itself, where that takes less than to wake a thread.
 
 An interrupt (Ctrl-C lands between any two bytecodes of the main thread) may end a leader anywhere. So the batch in
 flight is kept here until all of it is marked done, the next leader takes it over, and the work is idempotent. No
@@ -30,6 +30,8 @@ _FAILURES = (EverstepError, OverflowError, TypeError, ValueError, MemoryError)
 _LOOK_AGAIN = 0.05  # seconds until a waiter that nobody rang looks for itself
 _URGENT = True  # said by the bell: somebody waits
 _NAP = 0.01  # seconds that work waits for more if nobody waits for it: to wake a thread costs more than to commit
+_QUICK = 0.0001  # seconds of a commit that a loop does not feel: to hand it to a thread and back takes it about as long
+_SLOW_TO_FORGET = 0.9  # of how long a commit took, what is still expected after the next one
 _CLOSE_PATIENCE = 10.0  # seconds that close waits for a leader before it says that something is stuck
 
 
@@ -52,12 +54,20 @@ class GroupCommit:
     """Runs `commit(jobs)` for callers of any thread or event loop, one batch at a time.
 
     `commit` does the work of all jobs durably and sets each one's result or error; what it raises fails them all.
+    `is_free` tells whether it would wait for nobody; without it, event loops leave everything to the thread.
     """
 
-    def __init__(self, commit: Callable[[Sequence[Job]], None], where: str, bound: int = QUEUE_BOUND) -> None:
+    def __init__(
+        self,
+        commit: Callable[[Sequence[Job]], None],
+        where: str,
+        bound: int = QUEUE_BOUND,
+        is_free: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._commit = commit
         self._where = where
         self._bound = bound
+        self._is_free = is_free
         self._reset()
 
     def _reset(self) -> None:
@@ -69,6 +79,7 @@ class GroupCommit:
         self._helper_bell: SimpleQueue[bool] = SimpleQueue()  # whether somebody waits
         self._napping = False  # the helper lets work come that nobody waits for
         self._kicked: set[asyncio.AbstractEventLoop] = set()
+        self._takes = 0.001  # seconds that a commit may take, by those before
 
     born = _reset  # a forked child has none of its parent's waiters, and locks that nobody will release
 
@@ -152,13 +163,14 @@ class GroupCommit:
             raise QueueFullError(self._bound)
         self._queue.append(job)
 
-    def _lead_once(self) -> None:
-        """Commit one batch. Holds the lead lock."""
+    def _lead_once(self, here: asyncio.AbstractEventLoop | None = None) -> None:
+        """Commit one batch, on the thread of the loop `here` if one is given. Holds the lead lock."""
         flight, queue = self._flight, self._queue
         while queue and len(flight) < BATCH_BOUND:
             flight.append(queue[0])  # before it leaves the queue: interrupted here it is done twice, never lost
             queue.popleft()
         batch = [job for job in flight if not job.done]
+        began = time.monotonic()
         try:
             self._commit(batch)
         except Exception as error:  # anything, for the reason below
@@ -168,6 +180,7 @@ class GroupCommit:
                 raise
             for job in batch:
                 job.error = error
+        self._takes = max(time.monotonic() - began, self._takes * _SLOW_TO_FORGET)
         elsewhere = False
         for job in flight:  # not the batch alone: an interrupted leader may have told nobody
             job.done = True
@@ -175,7 +188,7 @@ class GroupCommit:
                 job.bell.put(None)
             elsewhere = elsewhere or job.settled is not None or job.loop is not None
         if elsewhere:
-            self._deliver(flight)
+            self._deliver(flight, here)
         flight.clear()
 
     def _promote(self) -> None:
@@ -198,8 +211,8 @@ class GroupCommit:
                 job.bell.get(timeout=_LOOK_AGAIN)
 
     @staticmethod
-    def _deliver(batch: Sequence[Job]) -> None:
-        """Tell each event loop once what of its work is done."""
+    def _deliver(batch: Sequence[Job], here: asyncio.AbstractEventLoop | None) -> None:
+        """Tell each event loop once what of its work is done, and the one whose thread this is at once."""
         by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
         for job in batch:
             if job.loop is not None:
@@ -207,12 +220,22 @@ class GroupCommit:
             elif job.settled is not None:
                 job.settled(job.error, job.result)
         for loop, jobs in by_loop.items():
+            if loop is here:
+                _settle(jobs)
+                continue
             with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits there any more
                 loop.call_soon_threadsafe(_settle, jobs)
 
     def _kick(self, loop: asyncio.AbstractEventLoop) -> None:
         self._kicked.discard(loop)
-        self._wake_helper()
+        try:
+            if self._queue and self._takes < _QUICK and not self._lead.locked():
+                with self._lead:
+                    if self._is_free():
+                        self._lead_once(loop)
+        finally:  # also of what an interrupt left here
+            if self._queue or self._flight:
+                self._wake_helper()
 
     def _wake_helper(self, *, urgent: bool = True) -> None:
         if self._helper is None:

@@ -96,7 +96,7 @@ class Reading:
             return run
         start = run_id[: max(1, len(run_id) // 2)]
         near = sorted((run.row.id for run in self.live() if run.row.id.startswith(start)), reverse=True)
-        raise RunNotFoundError(run_id, tuple(near[:3]))
+        raise RunNotFoundError(run_id, tuple(near[:3]), str(self.place.root))
 
     def requests(self, run_ids: Iterable[str]) -> dict[str, str]:
         """The words that were left for the owners of these runs, by run. Raises DamagedError."""
@@ -120,8 +120,9 @@ class Reading:
         beyond = sum(seq > row.seq for seq in layout.numbers(folder / "steps"))
         told = f"Run {row.id!r} was read from its steps up to {row.seq}"
         told += f", and {beyond} files beyond that do not follow" if beyond else ""
-        told += ". Call trail.reclaim()" if row.ended is not None else "; who owned it is lost. Resume it"
-        told += " to write the file anew, or take the file from a backup"
+        reclaim = f". In Python, everstep.open({str(self.place.root)!r}).reclaim() writes"  # there is no command for it
+        told += reclaim if row.ended is not None else "; who owned it is lost. Resuming it writes"
+        told += " the file anew; or take it from a backup"
         self.rebuilt.append(_lost(self.place.name(folder / RUN), damage, told))
         return begun._replace(row=row, rebuilt=True)
 

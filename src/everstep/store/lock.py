@@ -13,7 +13,7 @@ from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 
 from everstep.errors import LockedError, UnreadableError
 
-__all__ = ["LOCK_EX", "LOCK_UN", "flock", "open_lock", "take"]
+__all__ = ["LOCK_EX", "LOCK_UN", "flock", "is_free", "open_lock", "take"]
 
 _NAP = 0.0002  # seconds
 
@@ -47,3 +47,13 @@ def take(file: int, where: str, patience: float, how: int = LOCK_EX) -> None:
                     raise LockedError(where, patience) from None
             else:
                 return
+
+
+def is_free(file: int) -> bool:
+    """Whether nobody else holds the lock at the moment."""
+    try:
+        flock(file, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return False
+    flock(file, LOCK_UN)
+    return True

@@ -369,7 +369,7 @@ class MemoryStore:
         except KeyError:
             start = run_id[: max(1, len(run_id) // 2)]
             near = tuple(sorted((known for known in self._runs if known.startswith(start)), reverse=True)[:3])
-            raise RunNotFoundError(run_id, near) from None
+            raise RunNotFoundError(run_id, near, self.where) from None
 
     def _claim_of(self, run: _Run, owner: str, lease: float) -> Claim:
         return Claim(run.new.id, owner, run.epoch, run.seq, run.hash, run.key, self._generation, lease)

@@ -73,7 +73,7 @@ class _Driver:
         try:
             import psycopg  # noqa: PLC0415 - an extra
         except ImportError as error:
-            raise MissingExtraError("PostgreSQL", "postgres") from error
+            raise MissingExtraError("PostgreSQL", "psycopg[binary]") from error
         value = getattr(psycopg, name)
         setattr(self, name, value)
         return value

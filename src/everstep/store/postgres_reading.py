@@ -13,7 +13,7 @@ from everstep.codec.dictionary import DICTIONARY
 from everstep.codec.frame import SHORT_FORMAT
 from everstep.errors import DamagedError, RunNotFoundError
 from everstep.store.base import ANY, Keyframe, RunQuery, RunRow
-from everstep.store.postgres_link import Blobs, Link, Texts, ask
+from everstep.store.postgres_link import Blobs, Link, Texts, address, ask
 from everstep.store.rows import keyframe_seal
 from everstep.store.search import SearchIndex
 
@@ -93,7 +93,7 @@ def find_run(link: Link, run_id: str, *, lock: LiteralString = "") -> StoredRun:
             "select id from everstep_run where id between %s and %s order by id desc limit 3",
             (start, start + chr(0x10FFFF)),
         )
-        raise RunNotFoundError(run_id, tuple(row[0] for row in near))
+        raise RunNotFoundError(run_id, tuple(row[0] for row in near), address(link.info.dsn).where)
     return _stored(found[0])
 
 

@@ -76,7 +76,7 @@ def find_run(connection: apsw.Connection, run_id: str) -> StoredRun:
     if not found:
         start = run_id[: max(1, len(run_id) // 2)]
         near = ask(connection, _NEAR, (start, start + chr(0x10FFFF)))
-        raise RunNotFoundError(run_id, tuple(row[0] for row in near))
+        raise RunNotFoundError(run_id, tuple(row[0] for row in near), connection.filename)
     return StoredRun(found[0])
 
 
@@ -121,8 +121,8 @@ def _clauses(query: RunQuery) -> Iterator[tuple[str, Any]]:
         yield "key < ?", query.before
     if query.forked_from is not None:
         yield "forked_from = ?", query.forked_from
-    if query.parent is not ANY:
-        yield "parent is ?", query.parent
+    if query.parent is not ANY:  # `=` where there is one: by its index, which has no runs without a parent
+        yield "parent is ?" if query.parent is None else "parent = ?", query.parent
 
 
 def _readable(found: Iterable[tuple[Any, ...]]) -> Iterator[RunRow]:

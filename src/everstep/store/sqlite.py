@@ -26,7 +26,7 @@ from everstep.store.cache import ValueCache
 from everstep.store.commit import GroupCommit, Job
 from everstep.store.grouped import Grouped
 from everstep.store.health import Health
-from everstep.store.lock import LOCK_UN, flock, open_lock, take
+from everstep.store.lock import LOCK_UN, flock, is_free, open_lock, take
 from everstep.store.process_fork import at_work, watch
 from everstep.store.schema import BUSY_SECONDS, translate, translated
 from everstep.store.search import SearchIndex
@@ -56,7 +56,7 @@ class SqliteStore(Grouped[apsw.Connection]):
         self._lock_file = -1 if read_only else open_lock(self.where + "-lock")
         self._cache = ValueCache(beside=self.where)
         self._searching = threading.Lock()  # those who write to the index by turns and read it hold each other up
-        self._group = GroupCommit(self._commit, self.where)
+        self._group = GroupCommit(self._commit, self.where, is_free=self._is_free)
         self._inode, self._next_look = os.stat(self.where).st_ino, 0.0  # noqa: PTH116 - paths are text here
         watch(self)
 
@@ -83,6 +83,10 @@ class SqliteStore(Grouped[apsw.Connection]):
             self._transact(jobs, guarded=False)
         except _UNFIT:  # whose it was is seen when each stands alone
             self._transact(jobs, guarded=True)
+
+    def _is_free(self) -> bool:
+        """Whether no other process writes at the moment. Only for who leads: the lock is the process's, no thread's."""
+        return self._writer is not None and is_free(self._lock_file)
 
     def _transact(self, jobs: Sequence[Job], *, guarded: bool) -> None:
         connection = self._writing()
