@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep.store.base import Store
+from everstep.store.base import RunQuery, Store
+from everstep.store.rows import list_runs
 from everstep.store.sqlite import SqliteStore
 from everstep.testing import RetentionContract
 from everstep.testing.rows import begin, history
@@ -41,6 +42,21 @@ class TestSqliteStore(RetentionContract):
 
         assert [type(one) for one in asyncio.run(work())] == [bool, bool, OverflowError, bool]
         assert [len(history(store, f"run {n}")) for n in range(4)] == [3, 3, 1, 3]
+
+    def test_the_runs_inside_a_run_are_found_by_their_index(self, store: SqliteStore) -> None:
+        begin(store, "r", rows=1)
+        with store._snapshot() as connection:
+            asked: list[str] = []
+
+            def hear(_: object, sql: str, values: object) -> bool:
+                asked.append(sql)
+                return True
+
+            connection.exec_trace = hear
+            list_runs(connection, RunQuery(parent="r"))
+            connection.exec_trace = None
+            plan = [str(row[3]) for row in connection.execute(f"explain query plan {asked[0]}", ("r", 1))]
+        assert "run_parent (parent=?)" in plan[0]
 
     def test_the_log_is_folded_into_the_file_before_it_gets_long(self, store: Store) -> None:
         writer = begin(store, "r", rows=1)

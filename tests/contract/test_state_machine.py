@@ -232,6 +232,8 @@ def _plain(given: Any) -> Any:  # noqa: PLR0911 - a table, one row each
             return [_plain(one) for one in given]
         case OwnedError():
             return given.run_id, given.owner  # for how long is seen a moment earlier or later
+        case RunNotFoundError():
+            return given.run_id, given.nearest  # where is another place in each
         case EverstepError():
             return type(given), str(given)
         case _:

@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import apsw
 import pytest
@@ -16,6 +17,7 @@ from everstep import errors
 from everstep.store.commit import GroupCommit
 from everstep.store.schema import check_library, file_system
 from tests.integration.support import NOBODY, output, small_trail
+from tests.places import in_each_place
 
 # Loads all that is needed while it may still be read, then goes on as a user without rights.
 AS_NOBODY = f"""
@@ -295,3 +297,12 @@ def test_a_trail_opened_for_reading_refuses_to_write(tmp_path: Path) -> None:
         assert trail.state("r") == {"x": 1}
         assert trail.search("s")
     assert path.read_bytes() == before
+
+
+@in_each_place()
+def test_a_run_that_is_not_there_is_named_with_the_trail_that_was_looked_in(trail_url: str) -> None:
+    place = urlsplit(trail_url).path.rpartition("/")[2]
+    with everstep.open(trail_url) as trail:
+        for look in (trail.run, trail.steps, trail.drop, lambda run_id: trail.fork(run_id, 0)):
+            with pytest.raises(errors.RunNotFoundError, match=f"no run 'nobody' in '.*{place}.*'"):
+                look("nobody")

@@ -203,7 +203,8 @@ class TestResume:
             assert everstep_command(place, "resume", "r-1", "--app", "agent").code == 5
             resuming.send_signal(signal.SIGINT)
             _, said = resuming.communicate(timeout=30)
-        assert (resuming.returncode, said.strip()) == (130, "")
+        again = "Go on with it: everstep resume r-1 --app agent --trail trail.db"
+        assert (resuming.returncode, said.strip()) == (130, f"r-1 was interrupted. {again}")
         assert "interrupted" in everstep_command(place, "show", "r-1").stdout
 
 
@@ -247,6 +248,10 @@ class TestAnswer:
         for typed in ("yes", "No"):  # no answer to what it returned: it would become just that
             refused = everstep_command(waiting, "answer", "r-1", typed)
             assert (refused.code, "--retry" in refused.stderr) == (2, True)
+        broken = everstep_command(waiting, "answer", "r-1", '{"receipt": 12')
+        assert (broken.code, status(waiting, "r-1")) == (2, "paused")
+        assert "begins like JSON and breaks at character 15" in broken.stderr
+        assert """give it so: '"{\\"receipt\\": 12"'""" in broken.stderr
         assert everstep_command(waiting, "answer", "r-1", *words).code == 0
         assert everstep_command(waiting, "resume", "r-1", "--app", "agent").code == 0
         shown = everstep_command(waiting, "show", "r-1").stdout

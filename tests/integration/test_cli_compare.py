@@ -54,6 +54,61 @@ class TestCompare:
         assert run("compare", "a", "b").exit_code == 4
         assert run("compare", "a", "none").exit_code == 3
 
+    def test_runs_are_not_identical_if_runs_inside_them_differ_and_it_says_which(self, trail: Path) -> None:
+        answer = {"now": "yes"}
+        ask = everstep.step(name="ask")(lambda x: answer["now"] if x == 2 else "always")
+
+        @everstep.workflow
+        def look(x: int) -> None:
+            ask(x)
+
+        @everstep.workflow
+        def parent() -> None:
+            look(1)
+            look(2)
+
+        with everstep.open(trail) as opened:
+            runner = everstep.Runner(opened)
+            for now, run_id, last in (("yes", "one", 3), ("yes", "two", 3), ("no", "other", 4)):
+                answer["now"] = now
+                runner.run(parent, id=run_id)
+                runner.map(look, {"x": [1, 2, last]}, map_over="x", id=f"map {run_id}", progress=False)
+            assert opened.compare("one", "two").identical
+            assert opened.compare("map one", "map two").identical
+            assert opened.compare("one/look#1", "two/look#1").summary().endswith(": identical, 1 step")
+            assert opened.compare("one", "other").children == (("one/look#1", "other/look#1"),)
+            inside = opened.compare("map one", "map other").children
+            assert sorted((two.a is None, two.b is None) for two in inside) == [
+                (False,) * 2,
+                (False, True),
+                (True, False),
+            ]
+            assert not opened.compare("map one@0", "map other@0").children, "they came later"
+            opened.drop("other/look#1")
+            assert "'other/look#1' was dropped" in opened.compare("one", "other").notes[0]
+        found = run("compare", "map one", "map other")
+        assert (found.exit_code, found.stdout.count("child run")) == (4, 3)
+        [hint] = [line for line in found.stderr.splitlines() if line.startswith("next: everstep compare ")]
+        assert run(*shlex.split(hint)[2:]).exit_code == 4
+
+    def test_runs_that_are_said_to_be_inside_themselves_are_compared_and_each_two_once(self) -> None:
+        depth = 20
+        with everstep.open(":memory:") as opened:
+            for name in ("x", "y"):
+                for level in range(depth):
+                    below = f"{name}{(level + 1) % depth}"
+                    with opened.record(f"{name}{level}") as recorder:
+                        recorder.step("ask", child_run_id=below)
+                        recorder.step("ask again", child_run_id=below)
+            assert opened.compare("x0", "y0").identical
+            with opened.record("z") as recorder:
+                recorder.step("ask", child_run_id="y1", output="other")
+                recorder.step("ask again", child_run_id="x1")
+            with opened.record("w") as recorder:
+                recorder.step("ask", child_run_id="x0")
+                recorder.step("ask again", child_run_id="z")
+            assert opened.compare("x0", "w").children == (("x1", "z"),)
+
     def test_it_shows_figures_the_first_divergence_the_steps_and_the_state(self, trail: Path) -> None:
         found = [" ".join(line.split()) for line in lines("compare", "a", "b", code=4)]
         assert "tokens 18 24" in found

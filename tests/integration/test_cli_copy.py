@@ -62,7 +62,7 @@ def test_the_answer_for_programs_counts_all(place: Path) -> None:
     told = data("copy", "a.db", "b.db", code=5)["copy"]
     [refused] = told.pop("refused")
     assert told.pop("bytes") > 100
-    assert told == {"from": "a.db", "to": "b.db", "runs": 1, "steps": 3, "blobs": 1, "same": 0, "ahead": []}
+    assert told == {"from": "a.db", "to": "b.db", "runs": 1, "entries": 3, "blobs": 1, "same": 0, "ahead": []}
     assert (refused["run"], refused["type"]) == ("one", "HistoryDiffersError")
     assert "another id" in refused["reason"]
     assert data("copy", "a.db", "c.db", "two")["copy"]["runs"] == 1
@@ -194,7 +194,7 @@ def test_a_copy_that_is_killed_goes_on_where_it_stopped(place: Path) -> None:
     with everstep.open(to) as there, pytest.raises(OwnedError, match="Copy it again"):
         there.record("long")
     told = data("copy", source, to)["copy"]
-    assert (told["runs"], told["steps"]) == (1, 24_999 - reached)
+    assert (told["runs"], told["entries"]) == (1, 24_999 - reached)
     with everstep.open(source) as here, everstep.open(to) as there:
         same_run(here, there, "long")
         assert there.verify().ok

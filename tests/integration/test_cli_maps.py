@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,15 @@ def test_after_an_answer_to_an_item_the_item_can_be_resumed(path: Path, tmp_path
     [command, *_] = [line for line in hints(place, "show", "many") if line.startswith("answer ")]
     said = run(*shlex.split(command.replace("VALUE", "yes"))).stderr
     assert f"next: everstep resume {shlex.split(command)[1]} " in said
+
+
+# fork
+
+
+def test_the_fork_of_a_map_goes_on_as_its_hint_says(path: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(path, tmp_path))
+    said = run("fork", "good", "--at", "0", "--id", "better", "--trail", path).stderr
+    assert "in the program, map them with the id 'better' again" in said
+    assert "everstep resume" not in said
+    with everstep.open(path) as trail:
+        assert Runner(trail).map(item, {"x": [1, 2]}, map_over="x", id="better").completed

@@ -17,6 +17,9 @@ from tests.integration.support import environment
 AGENT = """
 import everstep
 
+class NoTea(Exception):
+    pass
+
 @everstep.step
 def ask(prompt, model="small"):
     print("asked", prompt)
@@ -32,6 +35,8 @@ def report(topic, tone="calm"):
     parts = outline(topic)
     try:
         end = ask(f"{len(parts)} parts, {tone}")
+    except NoTea as error:
+        end = f"none: {error}"
     except RuntimeError as error:
         end = f"sorry: {error}"
     return {"end": end, "parts": parts}
@@ -118,8 +123,10 @@ def test_json_is_one_object_and_what_the_code_prints_goes_elsewhere(place: Path)
 
 
 def test_without_code_it_is_rebuilt_from_the_record(place: Path) -> None:
-    assert "r: identical; 4 steps recorded, 0 re-executed" in command(place, "replay", "r").stdout
-    assert "identical" in command(place, "replay", "r", "--mode", "recorded", "--app", "nowhere").stdout
+    done = command(place, "replay", "r")
+    assert "r: recorded outcomes only, compared with no code; 4 steps recorded, 0 re-executed" in done.stdout
+    assert "to compare it with the code: everstep replay r --app MODULE --trail trail.db\n" in done.stderr
+    assert "no code" in command(place, "replay", "r", "--mode", "recorded", "--app", "nowhere").stdout
 
 
 def test_the_app_of_the_project_is_found(place: Path) -> None:
@@ -195,12 +202,16 @@ def test_another_outcome_and_a_failure(place: Path) -> None:
     assert "made a, which shares r up to step 3." in done.stderr
     assert "next: everstep resume a --app MODULE --trail trail.db" in done.stderr
     command(place, "fork", "r", "--failure", "5=out of tea", "--id", "b")
-    for name in ("a", "b"):
+    command(place, "fork", "r", "--failure", "5=RuntimeError: no tea", "--id", "c")
+    command(place, "fork", "r", "--failure", "5=agent.NoTea: at all", "--id", "d")
+    for name in ("a", "b", "c", "d"):
         command(place, "resume", name, "--app", "agent")
         assert "identical" in command(place, "replay", name, "--app", "agent").stdout
     with everstep.open(place / "trail.db") as trail:
         assert trail.step("a", trail.run("a").head).output["end"] == "about 1 parts, calm"
         assert trail.step("b", trail.run("b").head).output["end"] == "sorry: out of tea"
+        assert trail.step("c", trail.run("c").head).output["end"] == "sorry: no tea"
+        assert trail.step("d", trail.run("d").head).output["end"] == "none: at all"
 
 
 @pytest.mark.parametrize(
@@ -216,6 +227,9 @@ def test_another_outcome_and_a_failure(place: Path) -> None:
         (["r", "--outcome", "4"], 2, "says no value"),
         (["r", "--outcome", "4=1", "--at", 3], 2, "leave out --at 3"),
         (["r", "--outcome", "4=1", "--failure", "4=no"], 2, "use --outcome or --failure"),
+        (["r", "--outcome", "4=[1"], 2, "'[1' begins like JSON and breaks at character 3"),
+        (["r", "--set", 'note="so'], 2, "begins like JSON"),
+        (["r", "--input", "topic=" + "[" * 100_000], 2, "nested too deeply"),
         (["r", "--outcome", "1=1"], 1, "no outcome of a step"),
         (["r", "--outcome", "0=1"], 1, "no outcome"),
         (["r", "--id", "r"], 5, "r"),

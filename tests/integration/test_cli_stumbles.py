@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 import everstep
-from everstep.errors import UnreadableError
+from everstep.cli.exits import words_of
+from everstep.errors import UnknownOutcomeError, UnreadableError
+from everstep.model import Kind
 from tests.integration.cli_support import as_a_person, data, process, run
 
 AGENT = """
@@ -175,3 +177,40 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UnreadableError, match="folder"):
         everstep.open(tmp_path / "file" / "trail.db")
+
+
+# what was typed, and what is told
+
+
+def test_a_command_that_is_mistyped_is_guessed_and_the_usage_is_said_once() -> None:
+    said = run("shwo", "r")
+    assert (said.exit_code, said.stderr.count("Usage:")) == (2, 1)
+    assert "there is no command 'shwo'. Did you mean 'show'? `everstep --help` lists them." in said.stderr
+    assert "Did you mean" not in run("xyzzy").stderr
+    assert run().output.count("Usage:") == 1
+
+
+def test_a_run_whose_own_code_failed_has_an_error(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "t.db") as trail:
+        trail.record("own").finish(error=ValueError("no"))
+        trail.record("fine").finish()
+    assert [one["errors"] for one in data("runs", "--trail", tmp_path / "t.db")["runs"]] == [0, 1]
+
+
+def test_an_unknown_outcome_is_told_with_the_id_of_its_run() -> None:
+    told = words_of(UnknownOutcomeError("a run", "charge", 1))
+    assert "`everstep answer 'a run' VALUE`, or `everstep answer 'a run' --retry`." in told
+
+
+def test_what_a_journal_notes_for_itself_is_not_shown_and_what_was_put_into_the_state_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    with everstep.open(path) as trail:
+        for number, run_id in enumerate(("one", "two")):
+            recorder = trail.record(run_id)
+            recorder.step(
+                "charge", kind=Kind.INTENT, external=True, metadata={"output": ["charge", False], "who": "ada"}
+            )
+            recorder.step("plan", set={"plan": number})
+            recorder.release()
+    assert "metadata  {'who': 'ada'}" in run("show", "one@1", "--trail", path).stdout
+    assert "set plan: 0 -> 1" in run("compare", "one", "two", "--trail", path).stdout

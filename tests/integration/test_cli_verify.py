@@ -88,6 +88,17 @@ def test_a_row_that_lies_about_where_it_stands_is_damage(tmp_path: Path, seq: in
     assert all(each["intact"] is None or each["intact"] < 3 for each in damage), damage
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_the_command_says_what_the_report_says(tmp_path: Path, *, damaged: bool) -> None:
+    path = filled(str(tmp_path / "trail.db"))
+    with closing(apsw.Connection(path)) as connection:
+        connection.execute("update step set name = 'other' where seq = 3" if damaged else "select 1")
+    with everstep.open(path) as trail:
+        report = trail.verify()
+    assert run("verify", "--trail", path).stdout.splitlines()[0] == str(report).splitlines()[0]
+    assert data("verify", "--trail", path, code=6 if damaged else 0)["verify"]["entries"] == report.entries
+
+
 def test_a_file_is_restored_as_one(tmp_path: Path) -> None:
     path = filled(str(tmp_path / "trail.db"))
     with closing(apsw.Connection(path)) as connection:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import everstep
+from everstep.model import Kind
 from tests.integration.cli_support import HOSTILE, as_a_person, data, on_a_terminal, run
 
 
@@ -34,6 +35,29 @@ def test_it_prints_the_failure_the_suspects_and_commands_that_work_here(tmp_path
     assert commands[0] == f"show r@5 --trail {path}"
     for command in commands:
         assert run(*command.split()).exit_code in {0, 4}, command
+
+
+def test_a_run_with_an_unknown_outcome_is_told_to_be_answered_and_not_resumed(tmp_path: Path) -> None:
+    """Promise 3: resumed, it would only fail with the same again."""
+    path = tmp_path / "t.db"
+    with everstep.open(path) as trail:
+        charged = trail.record("r", workflow="shop", metadata={"code": "as a runner notes it"})
+        charged.step("charge", kind=Kind.INTENT, external=True)
+        charged.finish(error=everstep.errors.UnknownOutcomeError("r", "charge", 1))
+    for command in ("show", "why"):
+        nexts = [line for line in run(command, "r", "--trail", path).stderr.splitlines() if " show " not in line]
+        assert nexts == [f"next: everstep answer r {how} --trail {path}" for how in ("VALUE", "--retry")]
+
+
+def test_a_run_that_was_cut_off_is_interrupted_as_everywhere(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    with everstep.open(path) as trail:
+        trail.record("cut", workflow="shop").release()
+        held = trail.record("held", workflow="shop")
+        assert run("why", "cut", "--trail", path).stdout.startswith("cut is interrupted (active, and at work nowhere)")
+        assert run("why", "held", "--trail", path).stdout.startswith("held is active")
+        assert data("why", "cut", "--trail", path)["why"]["interrupted"] is True
+        held.finish()
 
 
 def test_with_json_it_is_one_object(tmp_path: Path) -> None:

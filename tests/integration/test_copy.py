@@ -42,7 +42,7 @@ def test_all_is_there_as_it_was(places: Places, kind: str, other: str) -> None:
     assert (copied.runs, copied.same, copied.ahead) == (len(source.runs()), 0, [])
     assert copied.blobs > 2
     again = source.copy(to)
-    assert (again.runs, again.steps, again.blobs, again.bytes) == (0, 0, 0, 0)
+    assert (again.runs, again.entries, again.blobs, again.bytes) == (0, 0, 0, 0)
     assert (again.same, again.ok) == (copied.runs, True)
     assert Runner(to).run(approval, id="paused", answer="yes").value == "IT: YES"
     assert source.run("paused").status == "paused"
@@ -73,7 +73,7 @@ def test_a_copy_that_was_interrupted_goes_on_where_it_stopped(pair: tuple[Trail,
         to.record("long")
     copied = source.copy(to)
     assert (copied.runs, copied.same, copied.ok) == (2, 1, True)
-    assert copied.steps == 120 - reached + 2
+    assert copied.entries == 120 - reached + 2
     same(source, to)
 
 
@@ -105,7 +105,7 @@ def test_a_run_that_has_grown_gets_what_is_new(apart: tuple[Trail, Trail]) -> No
     with source.record("run") as run:
         run.step("d", output="x" * 70_000, output_to="large")
     copied = source.copy(to)
-    assert (copied.runs, copied.steps, copied.same) == (1, 2, 1)
+    assert (copied.runs, copied.entries, copied.same) == (1, 2, 1)
     same(source, to)
     assert to.run("run").status == "completed"
 
@@ -141,7 +141,7 @@ def test_a_run_that_has_gone_on_there_is_left_alone(apart: tuple[Trail, Trail]) 
     notes(to, "run", "b")
     before = rows(to.store, "run")
     copied = source.copy(to)
-    assert (copied.ahead, copied.ok, copied.steps) == (["run"], True, 0)
+    assert (copied.ahead, copied.ok, copied.entries) == (["run"], True, 0)
     assert "run has gone on there" in str(copied)
     assert rows(to.store, "run") == before
     to.prune("run", keep=1)

@@ -23,7 +23,7 @@ def test_forks_share_their_rows_there_too(apart: tuple[Trail, Trail]) -> None:
     notes(source, "fork", "y")
     source.fork("fork", 31, id="deep").release()
     copied = source.copy(to)
-    assert copied.steps == 51 + 2 + 1
+    assert copied.entries == 51 + 2 + 1
     same(source, to)
 
 

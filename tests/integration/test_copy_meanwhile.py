@@ -124,7 +124,7 @@ def test_a_copy_in_another_process_is_named_and_gone_on_with_when_it_is_gone(two
         assert f":{copier.pid}:" in refusal.error.owner
         copier.kill()
         copier.wait()
-        assert source.copy(to).steps == 71 - 50
+        assert source.copy(to).entries == 71 - 50
     same(source, to)
 
 
@@ -229,7 +229,7 @@ def test_a_cancel_here_is_copied_as_all_that_happens_is(apart: tuple[Trail, Trai
     source.cancel("b")
     halfway(source, to, lambda: source.cancel("a")).once()
     assert (to.run("a").status, to.run("b").status) == ("active", "cancelled")
-    assert source.copy(to).steps == 1
+    assert source.copy(to).entries == 1
     same(source, to)
 
 

@@ -340,7 +340,7 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
 
 
 def test_whatever_is_done_to_a_file_it_is_refused_or_means_the_same(exported: Path) -> None:
-    """Promises 8 and 9: 3,000 mutations, each an error of ours, or without effect."""
+    """Promises 8 and 9: 1,500 mutations, each an error of ours, or without effect."""
     data, was, chance = exported.read_bytes(), all_rows(read(exported)), random.Random(5)
     survived = 0
     for _ in range(MUTATIONS):

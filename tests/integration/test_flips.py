@@ -14,7 +14,7 @@ import pytest
 import everstep
 from tests.integration.support import everything, rich_trail, watched
 
-FLIPS = 240
+FLIPS = 120
 CUTS = 40
 
 

@@ -167,6 +167,27 @@ def test_going_on_gives_partial_values_and_taking_it_up_runs_only_what_failed_an
     assert again["v_both"] == "xgoodafter_goodxbadafter_badboth"
 
 
+@pytest.mark.parametrize(("first", "inputs"), [(["kept"], {}), ({"kept"}, {}), (["kept"], {"book": ["kept"]})])
+def test_what_a_node_changed_in_place_before_it_failed_is_in_no_value(trail: Trail, first: Any, inputs: Any) -> None:
+    """What later nodes and the result see is what is on record."""
+
+    def clear(what: Any) -> Any:
+        what.clear()
+        raise ValueError("no")
+
+    write = node(output="book", name="write")(lambda book=None: first if book is None else clear(book))
+    again = gate(when_true="write", when_false=END, name="again")(lambda book: True)
+    spoil = node(output="page", name="spoil")(lambda book, v_two: clear(book))
+    later = node(output="seen", name="later")(lambda book, v_four: sorted(book))
+    graph = Graph(
+        [write, again, spoil, *CHAIN.shape.nodes.values(), gives("four", "v_three"), later], inputs=["x", *inputs]
+    )
+    result = Runner(trail).run(graph, {"x": ""} | inputs, id="r", error_handling="continue")
+    assert {each.node_name for each in result.log.errors} == {"spoil", "write"}
+    assert sorted(result.values.get("book", first)) == result["seen"] == ["kept"]
+    assert result.values == trail.state("r")
+
+
 def test_when_nothing_could_be_done_the_run_failed(trail: Trail) -> None:
     calls.fail = {"one"}
     result = Runner(trail).run(CHAIN, {"x": "x"}, id="r", error_handling="continue")

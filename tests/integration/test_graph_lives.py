@@ -283,6 +283,37 @@ def test_a_graph_that_is_gone_through_anew_after_every_step_executes_nothing_twi
     assert sorted(told(trail, "again"), key=str) == sorted(told(trail, "plain"), key=str)
 
 
+def later(name: str) -> Any:
+    async def function(x: int) -> str:
+        await asyncio.sleep(0.002 * int(name[1:]) * x)
+        return str(calls(name))
+
+    return node(output=f"v_{name}", name=name)(function)
+
+
+def test_nodes_that_end_while_their_superstep_is_gone_through_anew_are_executed_once(trail: Trail) -> None:
+    graph = Graph([*(later(f"l{at}") for at in range(8)), *(named(f"p{at}", "x") for at in range(8))], name="g")
+    with always_replay():
+        both(trail, graph, {"x": 1}, id="r", on_a_loop=True)
+    assert sorted(row.name for row in nodes_of(trail, "r")) == sorted(calls) == sorted(graph.shape.nodes)
+
+
+@either
+def test_a_graph_that_is_gone_through_anew_goes_on_past_failures_and_with_what_a_fork_changed(
+    trail: Trail,
+    on_a_loop: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    graph = Graph([named("one", "x"), named("two", "v_one"), named("three", "v_one"), named("four", "v_three")])
+    calls.fail = {"two"}
+    with always_replay():
+        result = both(trail, graph, {"x": 1}, id="r", on_a_loop=on_a_loop, error_handling="continue")
+        assert set(result.values) == {"v_one", "v_three", "v_four"}
+        calls.forget()
+        trail.fork("r", 0, id="fork", inputs={"x": 2}).release()
+        assert both(trail, graph, id="fork", on_a_loop=on_a_loop).completed
+    assert [row.input_versions for row in nodes_of(trail, "fork") if row.name == "one"] == [{"x": 2}]
+
+
 def test_a_question_is_asked_once_though_the_graph_is_gone_through_anew(trail: Trail) -> None:
     ask = interrupt(output="answer", name="ask")(lambda x: "what?")
     graph = Graph([ask, named("one", "x"), named("end", "answer")], name="g")

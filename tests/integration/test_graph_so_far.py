@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import everstep
-from everstep import AsyncRunner, Graph, Runner, RunResult, Trail, interrupt, node
+from everstep import END, AsyncRunner, Graph, Runner, RunResult, Trail, gate, interrupt, node, pause
 
 
 @pytest.fixture
@@ -59,3 +59,18 @@ def test_what_ran_beside_a_question_is_among_the_values(trail: Trail, beside: An
 
     done = run(trail, graph, awaited=awaited, answer="yes")
     assert done.values == {"verdict": "yes", "facts": ["tides"], "text": "tides"}
+
+
+def test_what_a_node_changed_in_place_before_it_asked_is_not_among_the_values(trail: Trail) -> None:
+    @node(output="facts")
+    def add(facts: list[str] | None = None) -> list[str]:
+        if facts is None:
+            return ["tides"]
+        facts.append("sea")
+        return [*facts, pause("More?")]
+
+    again = gate(when_true="add", when_false=END, name="again")(lambda facts: len(facts) < 2)
+    graph = Graph([add, again], name="asking")
+    asked = run(trail, graph, awaited=False)
+    assert (asked.status, asked.values) == ("paused", {"facts": ["tides"]})
+    assert run(trail, graph, awaited=False, answer="moon").values == {"facts": ["tides", "sea", "moon"]}

@@ -62,7 +62,7 @@ async def fill(server: Server, connection: psycopg.Connection) -> None:
         connection.execute("drop database other")  # for which everybody lets go of files
         await large.step("fill", output=LARGE, append_to="done")
         assert await trail.state("large") == {"done": [1, LARGE]}
-        assert str(await trail.verify()) == "2 runs, 6 steps: intact"
+        assert str(await trail.verify()) == "2 runs, 6 entries: intact"
 
 
 def test_a_full_disk_is_told_and_nothing_of_the_write_stays() -> None:
@@ -91,7 +91,7 @@ def test_a_server_that_dies_because_its_log_has_no_room_is_told_and_gone_on_with
         server.start()
         run.step("third", output=3, append_to="done")
         assert trail.state("run") == {"done": [1, 3]}
-        assert str(trail.verify()) == "1 run, 3 steps: intact"
+        assert str(trail.verify()) == "1 run, 3 entries: intact"
         trail.close()
 
 

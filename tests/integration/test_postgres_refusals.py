@@ -276,7 +276,7 @@ def test_a_missing_extra_is_named_with_what_installs_it() -> None:
     """Promise 13."""
     told = output(WITHOUT_DRIVER, f"postgresql://me:{SECRET}@host/db")
     assert told.startswith("MissingExtraError")
-    assert "pip install 'everstep[postgres]'" in told
+    assert "pip install 'psycopg[binary]'" in told
     assert SECRET not in told
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import everstep
 from everstep import AsyncRunner, Kind, Runner, Status, Trail, step, workflow
+from everstep.testing import always_replay
 from tests.integration.running import Crash, act, act_later, calls, crashed, rows, run, twice
 
 
@@ -134,6 +135,14 @@ def test_a_child_that_was_cut_off_goes_on_where_it_was(trail: Trail, family: Any
     calls.clear()
     assert run(trail, family, id="r").value == ["a 1a 2", "b 1b 2"]
     assert calls == ["b 2", "end"]
+
+
+@PARENTS
+def test_children_that_are_gone_through_anew_after_every_step_execute_nothing_twice(trail: Trail, family: Any) -> None:
+    names = "abcdefgh"
+    with always_replay():
+        assert run(trail, family, *names, id="r").value == [f"{name} 1{name} 2" for name in names]
+    assert sorted(calls) == sorted([f"{name} {at}" for name in names for at in (1, 2)] + ["end"])
 
 
 @PARENTS

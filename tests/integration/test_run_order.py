@@ -17,6 +17,7 @@ import pytest
 import everstep
 from everstep import Trail, current, step, workflow
 from everstep.errors import ConcurrentStepsError, DivergenceError, UnknownLoopError
+from everstep.testing import always_replay
 from tests.integration.running import Crash, act, act_later, calls, crashed, names, rows, run, twice
 
 
@@ -66,6 +67,46 @@ def test_results_that_come_in_another_order_are_all_served(trail: Trail) -> None
     calls.clear()
     assert run(trail, as_they_come, id="r").value == ["used fast", "used middle", "used slow"]
     assert calls == ["end"]
+
+
+@workflow
+def ahead_of_its_threads() -> list[str]:
+    pool = ThreadPoolExecutor(3)
+    jobs = [pool.submit(paced, name, pace[name]) for name in order]
+    act("end")
+    return [job.result() for job in jobs]
+
+
+def test_what_threads_have_at_work_is_executed_once_though_the_code_is_gone_through_anew(trail: Trail) -> None:
+    pace.update(slow=0.06, middle=0.03, fast=0.0)
+    with always_replay():
+        assert run(trail, ahead_of_its_threads, id="r").value == order
+    assert sorted(calls) == sorted(["end", *order])
+
+
+@step(ignore=["wait"])
+async def paced_later(name: str, wait: float) -> str:
+    calls(name)
+    await asyncio.sleep(wait)
+    return name
+
+
+@workflow
+async def in_a_task_group() -> list[str]:
+    async def branch(name: str) -> str:
+        return await paced_later(name, pace[name]) + await paced_later(f"{name} again", pace[name])
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(branch(name)) for name in order]
+    return [task.result() for task in tasks]
+
+
+def test_what_a_task_group_has_at_work_is_executed_once_though_the_code_is_gone_through_anew(trail: Trail) -> None:
+    """A task that was refused a further step would have the group cancel those at work."""
+    pace.update(slow=0.01, middle=0.005, fast=0.0)
+    with always_replay():
+        assert run(trail, in_a_task_group, id="r").value == [f"{name}{name} again" for name in order]
+    assert sorted(calls) == sorted([*order, *(f"{name} again" for name in order)])
 
 
 removed: set[str] = set()

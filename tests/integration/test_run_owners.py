@@ -7,8 +7,10 @@ import os
 import signal
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import pytest
 
 import everstep
 from everstep import Runner, Status, Trail, pause, step, workflow
-from everstep.errors import EverstepError, OwnedError
+from everstep.errors import EverstepError, LeaseWarning, OwnedError, StoreError
 from everstep.run import heart
 from tests.integration.failing import WORLD, act
 from tests.integration.test_run_kills import recorded
@@ -266,3 +268,60 @@ def test_who_keeps_the_lease_holds_on_to_no_run_that_ended(trail: Trail, monkeyp
         gc.collect()
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_an_error_that_nobody_foresaw_is_told_once_and_the_leases_are_kept_on(
+    trail: Trail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise 4: neither that run nor the others are lost by it."""
+    renew, seen, kept = heart._renew, list[str](), threading.Event()
+
+    def fails(run: Any) -> None:
+        seen.append(run.run_id)
+        if run.run_id == "odd":
+            raise KeyError("of a driver")
+        renew(run)
+        if min(map(seen.count, ("odd", "r"))) > 2:
+            kept.set()
+
+    monkeypatch.setattr(heart, "_renew", fails)
+    monkeypatch.setattr(heart, "_BEAT", 0.01)
+    monkeypatch.setattr(heart, "_told", set())
+
+    @workflow
+    def waits() -> None:
+        assert kept.wait(30)
+
+    with warnings.catch_warnings(record=True) as told, ThreadPoolExecutor() as pool:
+        warnings.simplefilter("always")
+        for run in [pool.submit(Runner(trail, lease=0.3).run, waits, id=name) for name in ("odd", "r")]:
+            assert run.result().completed
+    assert [(each.category, "KeyError: 'of a driver'" in str(each.message)) for each in told] == [(LeaseWarning, True)]
+
+
+def test_a_run_that_could_not_be_given_up_is_given_up_when_the_store_lets_it(
+    trail: Trail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise 4: whatever the store raised, whoever is next does not have to wait until the lease ends."""
+    renew, errors = trail.store.renew, [KeyError("of a driver"), StoreError("away")]
+
+    def fails(*given: Any) -> None:
+        if errors:
+            raise errors.pop()
+        renew(*given)
+
+    @workflow
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(heart, "_told", set())
+    monkeypatch.setattr(trail.store, "renew", fails)
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        with pytest.raises(KeyboardInterrupt):
+            Runner(trail).run(interrupted, id="r")
+        end = time.monotonic() + 30
+        while trail.run("r").owner is not None:
+            heart.give_up_again()
+            assert time.monotonic() < end
+    assert not errors

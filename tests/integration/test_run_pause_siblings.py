@@ -86,6 +86,23 @@ def test_both_questions_can_be_answered_before_the_run_goes_on(trail: Trail, ask
 
 
 @workflow
+async def questions_after_a_timeout() -> Any:
+    try:
+        await asyncio.wait_for(slow_act_later("slow", 3600), 0.001)
+    except TimeoutError:
+        return await asyncio.gather(*(asyncio.create_task(pause(f"{name}?")) for name in "ab"))
+
+
+def test_questions_of_tasks_that_were_spawned_after_a_cancelled_step_can_be_answered(trail: Trail) -> None:
+    """All that followed the step was in new lanes: the run was taken to have been stopped there."""
+    waiting = run(trail, questions_after_a_timeout, id="r").pauses
+    for each in reversed(waiting):
+        trail.answer("r", each.seq, pause=each.seq)
+    result = run(trail, questions_after_a_timeout, id="r")
+    assert (result.value, len(waiting), calls) == ([each.seq for each in waiting], 2, [])
+
+
+@workflow
 async def siblings_of_a_pause() -> Any:
     async def slow(name: str) -> Any:
         await slow_act_later(f"{name} 1", 0.02)

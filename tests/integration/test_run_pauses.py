@@ -369,13 +369,3 @@ def test_a_plain_step_cannot_wait_on_an_event_loop(trail: Trail) -> None:
 
     assert run(trail, outer, id="r").paused
     assert run(trail, outer, id="r", answer="yes").value == "yes"
-
-
-def test_a_pause_that_is_not_awaited_in_async_code_is_told_of(trail: Trail) -> None:
-    @workflow
-    async def forgetful() -> Any:
-        pause("go on?")
-        return await act_later("went on")
-
-    with pytest.warns(RuntimeWarning, match="never awaited"):
-        assert run(trail, forgetful, id="r").value == "went on"

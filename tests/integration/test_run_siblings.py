@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +15,9 @@ import pytest
 import everstep
 from everstep import AsyncRunner, Kind, Status, Trail, step, workflow
 from everstep.errors import RunStoppedError
-from everstep.run import stopping
+from everstep.run import heart, stopping
+from everstep.run.life import Life
+from everstep.testing import always_replay
 from tests.integration.failing import WORLD, Wrapped, act, act_later, go
 
 
@@ -124,18 +127,24 @@ async def beside_a_child() -> list[str]:
 @workflow
 def child() -> str:
     act("first")
+    BEGUN.set()
     SLOW.wait(5)
     act("slow")
     return act("third")
 
 
-SLOW = threading.Event()
+SLOW, BEGUN = threading.Event(), threading.Event()
+
+
+def act_when_it_has_begun(what: str) -> str:
+    BEGUN.wait(30)
+    return act(what)
 
 
 @workflow
 def beside_a_child_in_a_thread() -> list[str]:
     workers = ThreadPoolExecutor()
-    below, beside = workers.submit(child), workers.submit(act, "b")
+    below, beside = workers.submit(child), workers.submit(act_when_it_has_begun, "b")
     try:
         return [beside.result(), below.result()]
     finally:
@@ -156,6 +165,7 @@ def test_a_child_run_beside_a_failure_is_given_up_and_goes_on_with_it(trail: Tra
 def test_a_child_run_in_a_thread_beside_a_failure_goes_on_with_it(trail: Trail) -> None:
     """Promise 2."""
     SLOW.clear()
+    BEGUN.clear()
     WORLD.fail.add("b")
     fails(trail, beside_a_child_in_a_thread)
     done = WORLD.taken()
@@ -271,6 +281,67 @@ def test_a_run_that_is_dropped_while_it_begins_is_nobodys(tmp_path: Path, workfl
         assert [run.owner for run in trail.runs()] == [None] * len(trail.runs())
         WORLD.heal()
         assert go(trail, workflow).value == "a"
+
+
+def test_a_run_that_is_dropped_while_it_is_gone_through_anew_is_nobodys(
+    trail: Trail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise 4."""
+    again, live = Life.again, heart.live_runs()
+
+    async def drop() -> None:
+        loop = asyncio.get_running_loop()
+        work = asyncio.ensure_future(AsyncRunner(trail).run(begins, id="r"))
+
+        def dropped(life: Life) -> bool:
+            loop.call_soon_threadsafe(work.cancel)
+            time.sleep(0.05)  # whoever does not wait for this has closed the run by then
+            return again(life)
+
+        monkeypatch.setattr(Life, "again", dropped)
+        with pytest.raises(asyncio.CancelledError):
+            await work
+
+    with always_replay():
+        asyncio.run(drop())
+    assert trail.run("r").owner is None
+    assert heart.live_runs() == live
+
+
+begun = asyncio.Event()
+
+
+@step
+async def waits(name: str) -> str:
+    begun.set()
+    await asyncio.sleep(0 if WORLD.crash else 3600)
+    return name
+
+
+@workflow
+async def is_dropped() -> str:
+    return await waits("a") + await waits("b")
+
+
+def test_a_loop_that_ends_cancels_every_task_and_that_was_not_the_code(trail: Trail) -> None:
+    """Promise 2: taken for the code's doing, a step that has its outcome would be waited for without end."""
+
+    async def drop() -> None:
+        work = asyncio.ensure_future(AsyncRunner(trail).run(is_dropped, id="r"))
+        await begun.wait()
+        for task in (
+            *(asyncio.all_tasks() - {work, asyncio.current_task()}),
+            work,
+        ):  # as `asyncio.run` does, in any order: here those of the run first
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+
+    asyncio.run(drop())
+    assert [row.kind for row in trail.steps("r")] == [Kind.START]
+    assert trail.run("r").owner is None
+    WORLD.crash.add("nothing")  # and nobody waits any more
+    assert asyncio.run(AsyncRunner(trail).run(is_dropped, id="r")).value == "ab"
 
 
 # Steps without an end.

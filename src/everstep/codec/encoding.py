@@ -12,7 +12,7 @@ unpacking, one Python frame for each level, with the same limits both ways.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,6 +29,9 @@ LIMIT: Final = 255
 
 PAYLOADS_MAX: Final = 1 << 30
 """Bytes of all extensions in a value. Nested ones count at every level, because that is the memory they take."""
+
+AWAIT: Final = "Put `await` before the call that gave it; a function that awaits is an `async def` itself."
+"""The way out for something to be awaited."""
 
 _LEAVES = frozenset((str, int, float, bool, type(None), bytes))
 _ALWAYS_PLAIN = frozenset((float, bool, type(None), bytes))
@@ -233,6 +236,9 @@ class _Lowering:
             fields, others = state_of(known, value)
             return _TAGS[known.kind], ext.Record([known.name, known.version, fields, *others])
         found = ext.dump_numpy(value)
+        if found is None and isinstance(value, Awaitable):
+            name = getattr(value, "__qualname__", kind.__qualname__)
+            raise Refused(f"{name!r} was called and not awaited, so this is not yet what it gives", AWAIT)
         if found is None:
             raise Refused(f"nothing faithful can be made of a {kind.__module__}.{kind.__qualname__}")
         return found

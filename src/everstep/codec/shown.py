@@ -105,5 +105,6 @@ def label(key: Any) -> str:
 
 
 def count(number: int, what: str) -> str:
-    """A number of things: `1 step`, `9,940 steps`."""
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
+    """A number of things: `1 step`, `9,940 steps`, `2 entries`."""
+    several = what[:-1] + "ies" if what.endswith("ry") else what + "s"
+    return f"{number:,} {what if number == 1 else several}"

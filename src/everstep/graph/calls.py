@@ -40,24 +40,20 @@ class Taken:
         """Remember what could be changed in place, as it is now.
 
         Not what will be given again: to find out what changed then tells this too, and costs no further look at it.
+        But where a run goes on past failures, a node that fails may have changed it first.
         """
         for name, value in given.items():
-            if type(value) not in IMMUTABLE and not (name in values.repeated and type(value) in _BOXES):
-                known = values.saved(name, value)
-                if known is not None:
-                    self._values[name], self._mutable[name] = value, known
+            given_again = name in values.repeated and type(value) in _BOXES
+            if type(value) in IMMUTABLE or (given_again and not values.outlive_failures):
+                continue
+            known = values.saved(name, value)
+            if known is not None and not given_again:
+                self._values[name], self._mutable[name] = value, known
         self.fixed = not self._mutable
 
     def changed(self, _: Any) -> str | None:
         """The name of a value that was changed since, None if all are as they were."""
-        for name, before in self._mutable.items():
-            try:
-                same = delta.is_as_saved(before, self._values[name])
-            except UnstorableError:
-                same = False
-            if not same:
-                return name
-        return None
+        return next((name for name, before in self._mutable.items() if not is_as(before, self._values[name])), None)
 
 
 class NodeCall:
@@ -164,3 +160,11 @@ def saved(name: str, value: Any) -> Saved | None:
         return delta.saved(name, value)
     except UnstorableError:
         return None
+
+
+def is_as(before: Saved, value: Any) -> bool:
+    """Whether a value is what was kept of it."""
+    try:
+        return delta.is_as_saved(before, value)
+    except UnstorableError:
+        return False

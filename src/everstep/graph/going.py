@@ -63,6 +63,8 @@ class Going:
         for call in map(_call_of, self._at_work):
             if call.result or (call.stored_at is not None and call.decision is None):
                 self.values.take(call)
+            else:
+                self.values.take_back(call.call.node)
         return self.results()
 
     def results(self) -> dict[str, Any]:
@@ -184,6 +186,7 @@ class Going:
                 self.values.take(call)
                 self._again.took(call)
             else:
+                self.values.take_back(call.call.node)
                 self._errors.append(error)
                 self.run.also_failed += _failed_rows(ask)
 
@@ -315,19 +318,15 @@ async def _together(jobs: list[Coroutine[Any, Any, BaseException | None]]) -> li
     return [task.result() for task in tasks]
 
 
-async def _in_thread(function: Callable[[], Any]) -> Any:
+def _in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
     """Call a function in a thread with this context, without a lane for the thread."""
-    return await _begun_in_thread(function)
-
-
-def _begun_in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
     context, loop = contextvars.copy_context(), asyncio.get_running_loop()
     return outside().run(loop.run_in_executor, None, partial(context.run, guarded, function))
 
 
 async def _node_in_thread(run: Execution, function: Callable[[], Any]) -> Any:
     """Call a plain node in a thread. If the run is given up meanwhile, what the node does is still kept."""
-    work = _begun_in_thread(function)
+    work = _in_thread(function)
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:

@@ -11,7 +11,7 @@ from everstep.codec.delta import APPEND, SET, Saved
 from everstep.codec.record import ops_of
 from everstep.codec.values import encode
 from everstep.errors import MutatedArgumentError, RedactedValueWarning, UnstorableError
-from everstep.graph.calls import NodeCall, saved
+from everstep.graph.calls import NodeCall, is_as, saved
 from everstep.graph.nodes import Node
 from everstep.graph.progress import Progress
 from everstep.policy.redaction import PLACEHOLDER
@@ -34,6 +34,7 @@ class Values:
 
     def __init__(self, run: Execution, progress: Progress, newest: dict[str, int]) -> None:
         self.repeated = progress.shape.repeated if run.pen is not None else frozenset()
+        self.outlive_failures = run.goes_on
         self._run = run
         self._progress = progress
         self._newest = newest  # by name, the last row that gave it when the run was taken up
@@ -152,19 +153,29 @@ class Values:
         self._saved[name] = version, after
         return ops
 
+    def take_back(self, node: Node) -> None:
+        """Let what a node changed in place, and then failed, be what it was: nothing of it is on record."""
+        values, pen = self._progress.values, self._run.pen
+        for name in node.inputs.values():
+            known = self._known(name)
+            if known is not None and not is_as(known, values[name]):
+                assert pen is not None  # noqa: S101 - a run without a store saves none
+                values[name] = self._run.reach.decode(known.data, pen.scribe.fetch)
+
     def check_last(self) -> None:
         """Raise MutatedArgumentError if a value that nobody gave again was changed in place."""
         for name in self.repeated:
-            version, known = self._saved.get(name, (0, None))
-            if known is not None and version == self._progress.versions.get(name):
+            known = self._known(name)
+            if known is not None:
                 self._check_unchanged(name, known, self._progress.shape.consumers.get(name, ["?"])[-1])
 
+    def _known(self, name: str) -> Saved | None:
+        """What a value is in this version, if that was kept."""
+        version, known = self._saved.get(name, (0, None))
+        return known if version == self._progress.versions.get(name) else None
+
     def _check_unchanged(self, name: str, before: Saved, node: str) -> None:
-        try:
-            same = delta.is_as_saved(before, self._progress.values[name])
-        except UnstorableError:
-            same = False
-        if not same:
+        if not is_as(before, self._progress.values[name]):
             raise MutatedArgumentError(node, name)
 
     def corrections(self) -> dict[str, Any]:

@@ -266,15 +266,16 @@ class Journal:
     def _drop_cancelled(self) -> None:
         """Take back cancelled steps that nothing came after.
 
-        The code went on after a cancelled step if its lane, or one around it, has a later row. Else the whole run was
-        stopped there, and the step is asked for again.
+        The code went on after a cancelled step if its lane, or one around it, has a later row, or spawned another lane
+        after it. Else the whole run was stopped there, and the step is asked for again.
         """
         for scope, lanes in list(self.scopes.items()):
             for track in list(lanes.values()):
                 last = track.steps[-1] if track.steps else None
                 if last is None or last.cancelled is None:
                     continue
-                if not self._went_on(scope, track.path, last.cancelled):
+                spawned = any(self._spawned(scope, track, len(track.steps)))
+                if not spawned and not self._went_on(scope, track.path, last.cancelled):
                     self._ask_again(scope, track, len(track.steps) - 1)
 
     def _loosen(self) -> None:
@@ -287,14 +288,19 @@ class Journal:
                         self._loosen_after(scope, track, position)
 
     def _loosen_after(self, scope: int | None, track: Track, position: int) -> None:
-        below = track.path + "/" if track.path else ""
         tail = track.steps[position + 1 :]
-        for lane in self.scopes[scope].values():
-            if lane is not track and lane.path.startswith(below) and _spawned_at(lane.path[len(below) :]) > position:
-                lane.ended = None
-                tail += lane.steps
+        for lane in self._spawned(scope, track, position + 1):
+            lane.ended = None
+            tail += lane.steps
         for step in tail:
             step.loose = True
+
+    def _spawned(self, scope: int | None, track: Track, position: int) -> Iterator[Track]:
+        """The lanes that a lane spawned when it had come this far, and those below them."""
+        below = track.path + "/" if track.path else ""
+        for lane in self.scopes[scope].values():
+            if lane is not track and lane.path.startswith(below) and _spawned_at(lane.path[len(below) :]) >= position:
+                yield lane
 
     def _ask_again(self, scope: int | None, track: Track, position: int) -> None:
         step = track.steps[position]

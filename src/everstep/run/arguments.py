@@ -17,11 +17,12 @@ from types import (
 )
 from typing import Any
 
+from everstep.codec.encoding import AWAIT
 from everstep.codec.values import view
 from everstep.errors import EverstepError, UnstorableError
 from everstep.model import Kind
 from everstep.policy.redaction import Gate
-from everstep.trail.compare import changes
+from everstep.trail.compare import MISSING, Change, changes
 from everstep.trail.trail import Trail
 
 IMMUTABLE = frozenset((str, int, float, bool, type(None), bytes, complex))
@@ -35,13 +36,15 @@ _SIMPLE = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ON
 class Parameters:
     """Binds arguments to the names of a function's parameters, defaults applied: `f(1)` and `f(x=1)` are the same."""
 
-    def __init__(self, function: Callable[..., Any], ignore: Sequence[str]) -> None:
+    def __init__(self, function: Callable[..., Any], ignore: Sequence[str], whose: str) -> None:
+        self._whose = whose
         self.signature = self._signature = inspect.signature(function)
+        if isinstance(ignore, str):
+            raise TypeError(f"ignore={ignore!r}: give a list of names, as in ignore=[{ignore!r}]")
         self._ignore = frozenset(ignore)
         unknown = self._ignore - set(self._signature.parameters)
         if unknown:
-            name = getattr(function, "__qualname__", repr(function))
-            raise TypeError(f"{name} has no parameter {', '.join(sorted(unknown))} that could be ignored")
+            raise TypeError(f"{whose} has no parameter {', '.join(sorted(unknown))} that could be ignored")
         parameters = list(self._signature.parameters.values())
         self._simple = all(each.kind in _SIMPLE for each in parameters) and not ignore
         self._names = tuple(each.name for each in parameters)
@@ -84,7 +87,10 @@ class Parameters:
         return tuple(args), kwargs
 
     def _bind_slowly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        bound = self._signature.bind(*args, **kwargs)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(self._said(error, args, kwargs)) from None
         bound.apply_defaults()
         found = {}
         for name, value in bound.arguments.items():
@@ -95,13 +101,18 @@ class Parameters:
             found[name] = value
         return found
 
+    def _said(self, error: TypeError, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """What is wrong with a call: by names, because values may be secrets."""
+        given = ", ".join([f"{len(args)} by place"] * bool(args) + [f"{name!r}" for name in kwargs])
+        return f"{self._whose}: {error}. It takes {', '.join(self._names) or 'nothing'}; given: {given or 'nothing'}."
+
 
 class Inputs:
     """The arguments of one call as they will be stored, taken before the call."""
 
     __slots__ = ("data", "digest", "fixed", "named", "values")
 
-    def __init__(self, gate: Gate, step: str, values: dict[str, Any]) -> None:
+    def __init__(self, gate: Gate, name: str, values: dict[str, Any], kind: str = "step") -> None:
         self.fixed = True  # nothing in them can change
         for value in values.values():
             if type(value) not in IMMUTABLE:
@@ -112,19 +123,24 @@ class Inputs:
         try:
             self.data = gate.gate(values)
         except UnstorableError:
-            self.values = {name: self._storable(gate, step, name, value) for name, value in values.items()}
+            self.values = {
+                each: self._storable(gate, f"{kind} {name!r}", each, value) for each, value in values.items()
+            }
             self.data = gate.gate(self.values)
         self.digest = blake2b(self.data, digest_size=16).digest()
 
-    def _storable(self, gate: Gate, step: str, name: str, value: Any) -> Any:
+    def _storable(self, gate: Gate, whose: str, name: str, value: Any) -> Any:
         try:
             stored = _stand_in(gate, value, "value", by_class=name == "self")
         except UnstorableError as refused:
+            instead = (
+                f"Leave it out with @step(ignore=[{name!r}])" if whose.startswith("step") else "Make it in the workflow"
+            )
+            way_out = f"{instead}, register its class with everstep.register, or give it an __everstep_digest__ method."
             raise UnstorableError(
-                refused.path.replace("value", f"argument {name!r} of step {step!r}", 1),
+                refused.path.replace("value", f"argument {name!r} of {whose}", 1),
                 refused.reason,
-                f"Leave it out with @step(ignore=[{name!r}]), register its class with everstep.register, "
-                "or give it an __everstep_digest__ method.",
+                AWAIT if refused.way_out == AWAIT else way_out,
             ) from None
         if stored is not value:
             self.named.append(name)
@@ -146,7 +162,12 @@ def told_changes(trail: Trail, run_id: str, seq: int, given: Inputs) -> str:
         parts = changes(dict(kept or {}), view(given.data))
     except EverstepError:
         return ""
-    return f" Changed: {'; '.join(str(part)[2:].removeprefix('state.') for part in parts[:3])}." if parts else ""
+    return f" Changed: {'; '.join(map(_told, parts[:3]))}." if parts else ""
+
+
+def _told(part: Change) -> str:
+    told = str(part)[2:].removeprefix("state.")
+    return f"{told} (it is new)" if part.old is MISSING else f"{told} (it is gone)" if part.new is MISSING else told
 
 
 def _stand_in(gate: Gate, value: Any, path: str, *, by_class: bool = False) -> Any:
@@ -165,7 +186,7 @@ def _stand_in(gate: Gate, value: Any, path: str, *, by_class: bool = False) -> A
             return [name_of(value), _stand_in(gate, owner, path, by_class=True)] if bound else name_of(value)
         if by_class:
             return name_of(type(value))
-        raise UnstorableError(path, refused.reason) from None
+        raise UnstorableError(path, refused.reason, refused.way_out) from None
     return value
 
 

@@ -22,6 +22,7 @@ from everstep.run.arguments import Inputs
 from everstep.run.bar import Bar
 from everstep.run.beginning import new_run
 from everstep.run.execution import Execution
+from everstep.run.given import check_word
 from everstep.run.items import Items, Mode
 from everstep.run.life import Life
 from everstep.run.log import RunLog
@@ -86,6 +87,7 @@ class Batch:
     ) -> None:
         if type(max_concurrency) is not int or max_concurrency < 1:
             raise ValueError(f"max_concurrency={max_concurrency!r:.40}: give a whole number from 1 up")
+        check_word("error_handling", error_handling, ErrorHandling)
         self.workflow, self.map_over, self.mode = workflow, _names(map_over), mode
         self.items = Items(f"{workflow!r}", values, self.map_over, mode)
         self.workers = min(max_concurrency, len(self.items))
@@ -120,7 +122,7 @@ class Batch:
         for at, item in enumerate(self.items):
             try:
                 bound = self.workflow.parameters.bind((), item)
-                gated = b"" if gate is None else Inputs(gate, self.workflow.name, bound).data
+                gated = b"" if gate is None else Inputs(gate, self.workflow.name, bound, "workflow").data
             except Exception as error:  # whatever it is, it is raised on with the place of the item
                 error.add_note(f"everstep: these are the inputs of item {at}; no item was begun")
                 raise

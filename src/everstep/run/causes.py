@@ -11,6 +11,7 @@ from everstep.trail.versions import CODE, SOURCES, Version, differs, listed
 ARGUMENT, SKIPPED = "changed argument", "removed or reordered"  # as the journal says it
 CHANGED, ORDER, RETRY = "changed result", "changed order", "changed retry"
 _MISSING, _EXTRA = "missing step", "extra step"
+_CAPTURED = "captured"  # in what is said of a run: it is one of a program (`everstep.capturing.command`)
 _CAUSES = {SKIPPED: _MISSING, "removed": _MISSING, "inserted": _EXTRA, "inserted or replaced": _EXTRA}
 
 
@@ -29,13 +30,15 @@ def step_of(error: DivergenceError) -> str:
 def said(error: DivergenceError) -> str:
     """What it means where nothing is to be set right."""
     now, was = error.requested, error.recorded
-    skipped = f" Not asked for: {', '.join(error.skipped[:5])}." if error.skipped else ""
+    skipped = f" Not asked for: {error.passed_over}." if error.skipped else ""
     if error.cause == ARGUMENT:
         return f"{was!r} is asked for with other arguments."
     if was is None:
         return f"{now!r} is asked for, and the record has no further step there."
     if now is None:
         return f"{was!r} is on record, and the code did not ask for it."
+    if now == was:
+        return f"a later {now!r} is asked for, where the record has one with other arguments.{skipped}"
     return f"{now!r} is asked for where the record has {was!r}.{skipped}"
 
 
@@ -43,9 +46,10 @@ def hints(
     was: Mapping[str, Any], now: Mapping[str, Any], versions: Sequence[Version], *, diverged: bool
 ) -> Iterator[str]:
     """What else is not as it was when the run began, whether it mattered or not."""
+    what = "program" if _CAPTURED in was else "workflow"
     if differs(was, now, CODE):
-        yield "the code of the workflow is another than the one that was recorded"
+        yield f"the code of the {what} is another than the one that was recorded"
     elif diverged and differs(was, now, SOURCES):
-        yield "the code around the workflow is another than the one that was recorded"
+        yield f"the code around the {what} is another than the one that was recorded"
     if versions:
         yield f"other versions than on record: {listed(versions)}"

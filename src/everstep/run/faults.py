@@ -134,7 +134,7 @@ def warn_of_redaction(run_id: str, entry: Entry) -> None:
 def warn(text: str, category: type[Warning]) -> None:
     """Warn at the line of the user's code that led here."""
     level, frame = 2, sys._getframe(1)  # noqa: SLF001 - whose line it is
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("everstep."):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("everstep.", "contextlib")):
         level, frame = level + 1, frame.f_back
     warnings.warn(text, category, stacklevel=level)
 

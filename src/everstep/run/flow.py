@@ -58,6 +58,8 @@ def came_of_stopping(error: BaseException) -> bool:
 def step_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.AbstractEventLoop | None) -> Flow:
     """One step, from the request to its outcome."""
     run = lane.run
+    if loop is not None and run.stopping == RESTARTING:
+        yield RESTART, None  # not refused: for an error a task group would cancel the steps at work beside it
     ask = run.ask(lane, step.name, inputs_of(run, step, args, kwargs))
     return (yield from (run.flow or ask_flow)(run, ask, step, loop))
 
@@ -164,8 +166,11 @@ def not_an_outcome(run: Execution, ask: Ask, error: BaseException) -> None:
     """Note that a step was left without an outcome. Raises what kept it from being recorded, if that is why."""
     if isinstance(error, Exception):
         ask.lane.scope.refuse()
-        if run.pen is not None and run.pen.failure is not None:
-            raise run.pen.failure from error  # nothing is delivered that could not be recorded
+        failure = None if run.pen is None else run.pen.failure
+        if isinstance(failure, RunStoppedError):
+            raise RunStoppedError(failure.run_id, ask.name, failure.why) from error
+        if failure is not None:
+            raise failure from error  # nothing is delivered that could not be recorded
 
 
 def inputs_of(run: Execution, step: AnyStep, args: Any, kwargs: Any) -> Inputs | None:
@@ -262,6 +267,8 @@ def broken_off(
     """Note that the code did not get a step's outcome: the step was cancelled, or the program was told to end."""
     scope = ask.scope
     if isinstance(error, asyncio.CancelledError):
+        if run.is_dropped():  # a loop that ends cancels all tasks at once: this was not the code
+            run.interrupt(error)
         if scope is not None and loop is not None and run.stopping is None and run.pen is not None:
             with suppress(EverstepError):  # what is wrong is told by the next row; and nobody can wait for this one
                 run.put(

@@ -6,12 +6,12 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from everstep.errors import ClosedError, DamagedError, EverstepError, StaleWriterError, StoreError
+from everstep.errors import ClosedError, DamagedError, EverstepError, LeaseWarning, StaleWriterError, StoreError
 from everstep.store.base import Store
 from everstep.trail.answers import CANCEL, STOP
+from everstep.trail.events import warn_in_any_case
 from everstep.trail.scribe import Scribe
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ _BEAT = 0.5  # seconds between two looks
 _lock = threading.Lock()
 _runs: weakref.WeakSet[Execution] = weakref.WeakSet()
 _kept: list[Scribe] = []  # of runs that nobody works on, and that could not be given up
+_told: set[type[Exception]] = set()
 _live = 0
 _thread: threading.Thread | None = None
 
@@ -69,15 +70,34 @@ def give_up_again() -> None:
     with _lock:
         again, _kept[:] = _kept[:], ()
     for scribe in again:
-        give_up(scribe)
+        try:
+            give_up(scribe)
+        except Exception as error:  # noqa: BLE001 - as below
+            with _lock:
+                _kept.append(scribe)
+            _pass_over(error)
 
 
 def _beat() -> None:
     while True:
         time.sleep(_BEAT)
-        if _kept:
-            give_up_again()
-        _look_after_all()  # in a function of its own: while the heart sleeps, it holds on to no run
+        try:
+            if _kept:
+                give_up_again()
+            _look_after_all()  # in a function of its own: while the heart sleeps, it holds on to no run
+        except Exception as error:  # noqa: BLE001 - whatever it is, without a heart every run would be lost
+            _pass_over(error)
+
+
+def _pass_over(error: Exception) -> None:
+    """Go on. The runs' own next writes meet what stores raise, and say so; what nobody foresaw is told here, once."""
+    if not isinstance(error, EverstepError) and type(error) not in _told:
+        _told.add(type(error))
+        warn_in_any_case(
+            f"a lease was not renewed, or a request not heard ({type(error).__name__}: {error}). It is tried again; "
+            "where that fails until the lease ends, another process may take the run. Please report this.",
+            LeaseWarning,
+        )
 
 
 def _look_after_all() -> None:
@@ -90,14 +110,7 @@ def _look_after_all() -> None:
             store = run.pen.scribe.store
             of_store.setdefault(id(store), (store, []))[1].append(run)
     for store, some in of_store.values():
-        try:
-            _hear(store, some)
-        except DamagedError:  # of one of them, which is no matter of the others
-            for run in some:
-                with suppress(EverstepError):
-                    _hear(store, [run])
-        except EverstepError:
-            pass  # the runs' own next writes meet the same, and say so
+        _hear(store, some)
 
 
 def _renew_due(runs: Iterable[Execution]) -> None:
@@ -109,8 +122,8 @@ def _renew_due(runs: Iterable[Execution]) -> None:
                 _renew(run)
             except StaleWriterError as lost:
                 run.lose(lost.with_traceback(None))  # whose frames know all the others
-            except EverstepError:
-                pass  # the run's own next write meets the same, and says so
+            except Exception as error:  # noqa: BLE001 - as above, and it is no matter of the other runs
+                _pass_over(error)
 
 
 def _renew(run: Execution) -> None:
@@ -121,10 +134,16 @@ def _renew(run: Execution) -> None:
 
 def _hear(store: Store, runs: Sequence[Execution]) -> None:
     """Do what the runs of a store are asked to. All are asked about at once: a process may have a thousand."""
-    words = store.requests([run.run_id for run in runs])
-    for run in runs if words else ():
-        word = words.get(run.run_id)
-        if word == CANCEL:
-            run.cancel()
-        elif word == STOP:
-            run.stop()
+    try:
+        words = store.requests([run.run_id for run in runs])
+        for run in runs if words else ():
+            word = words.get(run.run_id)
+            if word == CANCEL:
+                run.cancel()
+            elif word == STOP:
+                run.stop()
+    except DamagedError:  # of one of them, which is no matter of the others
+        for run in runs if len(runs) > 1 else ():
+            _hear(store, [run])
+    except Exception as error:  # noqa: BLE001 - as above, and it is no matter of the other stores
+        _pass_over(error)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from everstep.errors import GraphInputError
+from everstep.run.given import check_word
 
 Mode = Literal["zip", "product"]
 
@@ -19,8 +20,7 @@ class Items:
     """
 
     def __init__(self, where: str, given: Mapping[str, Any], map_over: Sequence[str], mode: Mode = "zip") -> None:
-        if mode not in get_args(Mode):
-            raise ValueError(f"mode={mode!r}: use one of {', '.join(get_args(Mode))}")
+        check_word("mode", mode, Mode)
         if not map_over:
             raise GraphInputError(where, "is to go over nothing", "Name the inputs that are lists of items.")
         self._lists = {name: _items(where, given, name) for name in map_over}

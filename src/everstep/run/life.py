@@ -50,6 +50,7 @@ from everstep.trail.scribe import Scribe
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
 
+_MOMENT = 0.001  # seconds
 _TRIES = 4  # at a run that others begin and finish at the same time
 _NAMED = "named"  # in what is said of a run: inputs that something stands for
 
@@ -138,7 +139,7 @@ class Life:
         about = self.workflow.fingerprint()
         said = Beginning(workflow=self.workflow.name, tags=tags, parent=parent, lease=self.lease, metadata=about)
         if bound is not None:
-            given = Inputs(trail.gate, self.workflow.name, bound)
+            given = Inputs(trail.gate, self.workflow.name, bound, "workflow")
             said["inputs"], about[_NAMED] = given.values, given.named or None
         return said
 
@@ -176,53 +177,54 @@ class Life:
         run, trail, pen = self.run, self.trail, self.run.pen
         if not run.restarts or run.stopping != RESTARTING or trail is None or pen is None:
             return False
+        while run.busy():  # in threads. What is not on record below would be done again
+            time.sleep(_MOMENT)
         self.close(keep=True)
-        row = trail.store.run(run.run_id)
-        self.run = self._execution(trail, pen, Journal(Reader(trail.store).entries(row, 0, row.seq)))
-        heart.begin(self.run)
+        while (row := trail.store.run(run.run_id)).seq < pen.scribe.claim.seq and pen.failure is None:
+            time.sleep(_MOMENT)
+        now = self.run = self._execution(trail, pen, Journal(Reader(trail.store).entries(row, 0, row.seq)))
+        now.goes_on, now.forked = run.goes_on, run.forked
+        now.journal.shared, now.journal.kept = run.journal.shared, run.journal.kept
+        heart.begin(now)
         return True
 
     def _take_up(self, trail: Trail, pen: Pen, *, known: bool) -> None:
         """Read what is on record, if there is something."""
-        run_id, journal = pen.scribe.claim.run_id, None
-        if known:
-            row = trail.store.run(run_id)
-            self._check_workflow(row)
-            if row.base > 0:
-                raise PrunedError(run_id, 0, row.base, way_out="It takes all steps to go on; begin a new run.")
-            entries = Reader(trail.store).entries(row, 0, row.seq)
-            journal = Journal(entries, keeps_cancelled=self.workflow.keeps_cancelled)
-            self.resumed = True
-            self.paused_at = row.seq if STATUSES[row.status] is Status.PAUSED else None
-            self.workflow.check_kind(run_id, about_run(entries[0]))
-            if row.forked_from is None:  # a fork may go on with another structure
-                self.workflow.check_structure(run_id, about_run(entries[0]))
-            self._compare_code(run_id, entries[0])
-            pen.scribe.prepare()
-        self.run = self._execution(trail, pen, journal)
-        if known:
-            if row.forked_from is not None:
-                self.run.forked.others = self.workflow.changed_since(about_run(entries[0]))
-            read_forks(self.run, trail.store.run(run_id))
-        if known and not self.args and not self.kwargs:
+        if not known:
+            self.run = self._execution(trail, pen, None)
+            return
+        row = trail.store.run(pen.scribe.claim.run_id)
+        self._check_workflow(row)
+        if row.base > 0:
+            raise PrunedError(row.id, 0, row.base, way_out="It takes all steps to go on; begin a new run.")
+        entries = Reader(trail.store).entries(row, 0, row.seq)
+        about = about_run(entries[0])
+        self.resumed = True
+        self.paused_at = row.seq if STATUSES[row.status] is Status.PAUSED else None
+        self.workflow.check_kind(row.id, about)
+        if row.forked_from is None:  # a fork may go on with another structure
+            self.workflow.check_structure(row.id, about)
+        self._compare_code(row.id, about)
+        pen.scribe.prepare()
+        self.run = self._execution(trail, pen, Journal(entries, keeps_cancelled=self.workflow.keeps_cancelled))
+        if row.forked_from is not None:
+            self.run.forked.others = self.workflow.changed_since(about)
+        read_forks(self.run, row)
+        if not self.args and not self.kwargs:
             self.args, self.kwargs = self.workflow.parameters.spread(self._inputs(entries[0]))
 
     def _inputs(self, start: chain.Entry) -> dict[str, Any]:
         """What the run was given, and what forks changed of it."""
-        inputs = self._stored_inputs(start)
-        if not self.workflow.gives_state:  # a graph takes what was changed as the newest version of a value
-            inputs.update((name, value) for _, changed in self.run.forked.inputs for name, value in changed.items())
-        return inputs
-
-    def _stored_inputs(self, start: chain.Entry) -> dict[str, Any]:
-        named = about_run(start).get(_NAMED)
-        if named:
+        if named := about_run(start).get(_NAMED):
             raise JournalError(
                 f"run {self.run.run_id!r} was given {', '.join(map(repr, named))}, of which only the name could be "
                 "stored. Give the run all of its inputs again."
             )
         stored = self.run.payload(start)
-        return (stored[record.INPUTS] if stored else None) or {}
+        inputs: dict[str, Any] = (stored[record.INPUTS] if stored else None) or {}
+        if not self.workflow.gives_state:  # a graph takes what was changed as the newest version of a value
+            inputs.update((name, value) for _, changed in self.run.forked.inputs for name, value in changed.items())
+        return inputs
 
     def _execution(self, trail: Trail, pen: Pen, journal: Journal | None) -> Execution:
         run = Execution(
@@ -235,8 +237,8 @@ class Life:
         run.root.up = here()  # of a run that this one is started in: whatever its thread or task knows, this goes first
         return run
 
-    def _compare_code(self, run_id: str, start: chain.Entry) -> None:
-        was, now = about_run(start).get("code"), self.workflow.fingerprint()["code"]
+    def _compare_code(self, run_id: str, about: Mapping[str, Any]) -> None:
+        was, now = about.get("code"), self.workflow.fingerprint()["code"]
         if self.warns and was is not None and was != now:
             faults.warn(
                 f"run {run_id!r} goes on with another version of workflow {self.workflow.name!r} than it began with. "
@@ -254,15 +256,13 @@ class Life:
         for function in self.workflow.functions():
             run.reach.add(function)
         reader = Reader(trail.store, decode=run.reach.decode)
-        value: Any
         if self.workflow.gives_state:
-            value = reader.state(known.id, known.seq)
+            value: Any = reader.state(known.id, known.seq)
         else:
             [end] = reader.entries(known, known.seq, known.seq)
             body = read_payload(end, reader.fetch, reader.decode)
             value = body[record.OUTPUT] if len(body) > record.OUTPUT else None
-        rows = [] if known.base else log_rows(trail, known)
-        log = RunLog.of(known.workflow, known.id, 0.0, rows)
+        log = RunLog.of(known.workflow, known.id, 0.0, [] if known.base else log_rows(trail, known))
         return RunResult(known.id, Status.COMPLETED, log, value, restored=True)
 
     # The end.
@@ -358,7 +358,7 @@ class Life:
             if pen.failure is None:
                 pen.flush()
         finally:
-            pen.failure = pen.failure or RunStoppedError(run.run_id, "a step", "has ended")
+            pen.failure = pen.failure or RunStoppedError(run.run_id, None, "has ended")
             if self.left_open:
                 heart.give_up(pen.scribe)
                 with suppress(EverstepError):  # a store that fails is told of by whatever led here

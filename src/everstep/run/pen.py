@@ -69,7 +69,7 @@ class Pen:
 
     def close(self, why: str | None) -> None:
         """Take no further rows."""
-        self.failure = self.failure or RunStoppedError(self.scribe.claim.run_id, "a step", why or "has ended")
+        self.failure = self.failure or RunStoppedError(self.scribe.claim.run_id, None, why or "has ended")
 
     def flush(self) -> None:
         """Have everything written that was drafted so far."""

@@ -21,6 +21,13 @@ class Retry:
     on: tuple[type[Exception], ...] = (Exception,)
 
     def __post_init__(self) -> None:
+        for name in ("attempts", "backoff", "factor", "longest"):
+            given = getattr(self, name)
+            if isinstance(given, bool) or not isinstance(given, int if name == "attempts" else int | float):
+                raise TypeError(f"{name}={given!r:.60}: give a {'whole ' if name == 'attempts' else ''}number")
+        kinds = self.on if isinstance(self.on, tuple) else (self.on,)
+        if not all(isinstance(each, type) and issubclass(each, BaseException) for each in kinds):
+            raise TypeError(f"on={self.on!r:.60}: give exceptions, as in on=(ConnectionError, TimeoutError)")
         if self.attempts < 1 or self.backoff < 0 or self.factor < 1 or self.longest < 0:
             raise ValueError(f"{self} makes no sense: attempts from 1, backoff and longest from 0, factor from 1")
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ParamSpec, TypeVar, get_args
+from typing import Any, ParamSpec, TypeVar
 
 from everstep.errors import WorkflowDiffersError
 from everstep.model import Durability
 from everstep.run.batch import Batch
 from everstep.run.beginning import begun, new_run
+from everstep.run.given import check_seconds, check_word, plain_trail
 from everstep.run.items import Mode
 from everstep.run.life import Life
 from everstep.run.mapped import MapResult
@@ -37,9 +38,10 @@ class _Runs:
         durability: Durability | None = None,
         lease: float = LEASE_SECONDS,
     ) -> None:
-        if durability not in {None, *get_args(Durability)}:
-            raise ValueError(f"durability={durability!r}: use one of {', '.join(get_args(Durability))}")
-        self.trail = trail.trail if isinstance(trail, AsyncTrail) else trail
+        if durability is not None:
+            check_word("durability", durability, Durability)
+        check_seconds("lease", lease)
+        self.trail = None if trail is None else plain_trail(trail, type(self).__name__)
         self.durability: str = durability or (self.trail and self.trail.durability) or "sync"
         self.lease = lease
 
@@ -97,6 +99,7 @@ class Runner(_Runs):
         Of a run that has completed the recorded result is given. Raises what the workflow raises, InputsDifferError,
         OwnedError, DivergenceError and RunCancelledError.
         """
+        check_word("error_handling", error_handling, ErrorHandling)
         life, run_id = self.life(workflow), one_of(id, workflow_id)
         _check_no_loop(workflow)
         self.settle(workflow, run_id, answer)
@@ -145,7 +148,7 @@ def _check_no_loop(workflow: Workflow[..., Any]) -> None:
 
 
 class AsyncRunner(_Runs):
-    """Runs workflows on an event loop, which never waits for the disk. A plain workflow is run in a thread."""
+    """Runs workflows on an event loop, which does not wait for the disk. A plain workflow is run in a thread."""
 
     async def run(
         self,
@@ -159,6 +162,7 @@ class AsyncRunner(_Runs):
         **kwargs: Any,
     ) -> RunResult[Any]:
         """Run a workflow, or go on with a run, as `Runner.run` does."""
+        check_word("error_handling", error_handling, ErrorHandling)
         life, run_id = self.life(workflow), one_of(id, workflow_id)
 
         def begin() -> RunResult[Any] | None:

@@ -176,8 +176,10 @@ def _job(origin: Lane, function: Callable[..., Any], args: tuple[Any, ...]) -> C
     lane = _beside(origin, "job", _function_name(function, args))
     if lane is not origin:
         lane.run.lane_began(lane, None)
+    begin = _beginning(origin)
 
     def job(*args: Any, **kwargs: Any) -> Any:
+        begin()
         before, OF_THREAD.lane = OF_THREAD.lane, lane
         token = CURRENT.set(lane)
         whole = False
@@ -203,6 +205,16 @@ def _beside(origin: Lane, kind: str, name: str) -> Lane:
     if origin.run.captured is not None:
         origin.run.captured.senses.parted(origin, lane)
     return lane
+
+
+def _beginning(origin: Lane) -> Callable[[], None]:
+    """What a thread that is started from a lane is to call before it does anything."""
+    begin: Callable[[], None] = at_once if origin.run.captured is None else origin.run.captured.starting(origin)
+    return begin
+
+
+def at_once() -> None:
+    """Called by a thread that waits for nobody."""
 
 
 def _function_name(function: Any, args: tuple[Any, ...] = ()) -> str:
@@ -244,8 +256,10 @@ def _start_in_lane(self: threading.Thread) -> None:
     lane = _beside(origin, "thread", _function_name(self if target is None else target))
     run, is_new = self.run, lane is not origin
     awaited = is_new and not self.daemon  # a daemon may never end, and nobody waits for it to
+    begin = _beginning(origin)
 
     def run_in_lane() -> None:
+        begin()
         # The context only, not the thread's own variable: a long-lived worker would keep the lane of who started it.
         CURRENT.set(lane)
         whole = False

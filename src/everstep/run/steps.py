@@ -16,6 +16,7 @@ from everstep.errors import EscapedStepWarning, StepTimeoutError
 from everstep.run.arguments import Parameters
 from everstep.run.driving import drive, drive_awaited, known_loop
 from everstep.run.flow import step_flow
+from everstep.run.given import check_seconds, check_word
 from everstep.run.heart import live_runs
 from everstep.run.lanes import CURRENT, OUTSIDE, Lane, here
 from everstep.run.retry import ONCE, Retry
@@ -49,6 +50,15 @@ class Step(Generic[P, R]):
     ) -> None:
         if not callable(function):
             raise TypeError(f"{function!r:.60} is no function; @classmethod, @property and the like go above @step")
+        check_word("unknown", unknown, Unknown)
+        if unknown != "ask" and not external:
+            raise ValueError(f"unknown={unknown!r} is for external effects: say external=True as well")
+        if retry is not None and not isinstance(retry, Retry):
+            raise TypeError(f"retry={retry!r:.60}: give everstep.Retry(attempts=...)")
+        if timeout is not None:
+            check_seconds("timeout", timeout)
+        if append and output is None:
+            raise ValueError("append=True adds to a list in the state, and output=None keeps it out: say one of them")
         update_wrapper(self, function)
         self.function = function
         self.name = name or short_name(function)
@@ -60,7 +70,7 @@ class Step(Generic[P, R]):
         self.unknown = unknown
         self.retry = retry or ONCE
         self.timeout = timeout
-        self.parameters = Parameters(function, ignore)
+        self.parameters = Parameters(function, ignore, f"step {self.name!r}")
         self._escapes: set[tuple[str, int]] = set()
         self._call: Callable[..., Any] = self._calling()
 
@@ -239,8 +249,6 @@ def step(
     without being asked for: `unknown` says what becomes of one that a crash cut off. `ignore` names parameters that are
     not part of what is asked, like clients.
     """
-    if unknown not in {"ask", "retry", "fail"}:
-        raise ValueError(f"unknown={unknown!r}: use 'ask', 'retry' or 'fail'")
     make = partial(
         Step, name=name, output=output, append=append, external=external, unknown=unknown, retry=retry,
         timeout=timeout, ignore=ignore,

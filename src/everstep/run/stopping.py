@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from everstep.errors import EverstepError, RunStoppedError
 from everstep.run.lanes import Lane, Scope
@@ -34,11 +34,13 @@ class Stoppable:
         self.closed = False
         self.stopping: str | None = None  # why no further step is taken
         self.interrupted: BaseException | None = None  # the program was told to end
+        self.is_dropped: Callable[[], bool] = lambda: False  # whether the task that awaits the run is being cancelled
         self.cancelling = False
         self.is_graph = False
         self.asked_to_stop = False  # when the superstep at work is over
         self.is_stopped = False  # it was, and some of it is left to do
         self.waiting: list[tuple[str, int]] = []  # pauses and unknown outcomes that suspend a lane: run and seq
+        self.unawaited: dict[Any, None] = {}  # pauses and sleeps on an event loop that nobody awaits so far
         self.children: list[Execution] = []
         self.at_work: set[Scope] = set()
         self.on_halt: Callable[[], object] | None = None

@@ -12,6 +12,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, Literal
 
+from everstep.run.awaiting import forgotten
 from everstep.run.children import child_step
 from everstep.run.driving import guarded
 from everstep.run.execution import Execution
@@ -20,6 +21,7 @@ from everstep.run.lanes import CURRENT, OF_TASK
 from everstep.run.life import Life
 from everstep.run.result import RunResult
 from everstep.run.spawning import enter_loop, leave_loop
+from everstep.trail.beginning import owned, threaded
 from everstep.trail.late import asyncio
 
 ErrorHandling = Literal["raise", "continue"]
@@ -41,7 +43,8 @@ def go_through(life: Life, error_handling: ErrorHandling = "raise") -> RunResult
             _keep_what_is_at_work(life.run)
             while life.run.busy():
                 time.sleep(_QUIET)
-        for waiter in life.end(value, error, None):
+        lost = forgotten(life.run.unawaited)
+        for waiter in life.end(value, error or lost, None):
             if callable(waiter):
                 waiter()
         return life.result(error_handling)
@@ -146,9 +149,10 @@ async def go_through_awaited(life: Life, error_handling: ErrorHandling = "raise"
     try:
         with terminable_task(life.run, loop):
             value, error = await _awaited(life, loop)
-        while await asyncio.to_thread(life.again) if life.run.restarts else False:
+        while life.run.restarts and await owned(threaded(life.again), lambda _: life.close()):
             value, error = await _awaited(life, loop)
-        for waiter in life.end(value, error, loop):
+        lost = forgotten(life.run.unawaited)
+        for waiter in life.end(value, error or lost, loop):
             if isinstance(waiter, asyncio.Future):
                 await waiter
         result = life.result(error_handling)
@@ -165,7 +169,7 @@ async def go_through_awaited(life: Life, error_handling: ErrorHandling = "raise"
 async def _awaited(life: Life, loop: asyncio.AbstractEventLoop) -> tuple[Any, BaseException | None]:
     """What the function returned, and what it raised."""
     run = life.run
-    run.turnstile.loop = loop
+    run.turnstile.loop, run.is_dropped = loop, _watched()
     main = loop.create_task(_main(life), context=_without_run())
     try:
         await _settled(life, main)
@@ -182,6 +186,14 @@ async def _awaited(life: Life, loop: asyncio.AbstractEventLoop) -> tuple[Any, Ba
     if main.cancelled():  # nothing moved any more
         return None, Suspended()
     return (None, error) if error is not None else (main.result(), None)
+
+
+def _watched() -> Callable[[], bool]:
+    """Tells whether this task was cancelled since."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine of a task
+    before = task.cancelling()
+    return lambda: task.cancelling() > before
 
 
 def _without_run() -> contextvars.Context:

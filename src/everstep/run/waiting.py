@@ -14,7 +14,10 @@ from everstep.codec import record
 from everstep.errors import JournalError, PauseExpiredError
 from everstep.model import Kind, Status
 from everstep.run.arguments import Inputs
+from everstep.run.asked import Ask
+from everstep.run.awaiting import ToAwait
 from everstep.run.driving import drive, drive_awaited, known_loop
+from everstep.run.execution import Execution
 from everstep.run.flow import DELIVER, FOREVER, SLEEP, SUSPEND, WAIT, Flow, broken_off, failed, settled
 from everstep.run.lanes import CURRENT, Lane, here
 from everstep.run.restoring import serve
@@ -73,7 +76,7 @@ def _on_either(flow: Any, name: str, seconds: float | None = None) -> Any:
                 f"the plain step {lane.scope.name!r} cannot {name} on an event loop, which would stand still. Make the "
                 "step async and await it, or call it with asyncio.to_thread."
             )
-        return _awaited(flow, name, seconds)
+        return ToAwait(_awaited(flow, name, seconds), name, lane)
     if lane is None:
         return _outside(name, seconds)
     return drive(flow(lane, None), lane, _nothing)
@@ -150,25 +153,32 @@ def _sleep_flow(lane: Lane, seconds: float, loop: asyncio.AbstractEventLoop | No
         if loop is not None:
             yield DELIVER, recorded.outcome.seq
         return serve(run, ask)
-    left = seconds
-    inner = run.enter(ask, 1)
-    inner.scope.waits = True
-    if run.pen is not None and run.trail is not None:
-        if recorded is not None:
-            began = run.trail.step(run.run_id, recorded.seq, view=True).started_at
-            left = max(0.0, seconds - (actual.now() - began).total_seconds())
-        else:
-            with run.lock:
-                run.begun(inner.scope)
-                waiter = run.pen.send(loop)
-            yield WAIT, waiter
     try:
-        yield SLEEP, left
+        yield from _slept(run, ask, seconds, loop)
     except BaseException as error:  # those that are no Exception end no step, and are noted
         if not isinstance(error, Exception):
             broken_off(run, ask, error, loop)
         raise
-    finally:
+    return None
+
+
+def _slept(run: Execution, ask: Ask, seconds: float, loop: asyncio.AbstractEventLoop | None) -> Flow:
+    """Sleep for what is left, and record that it is over."""
+    left, recorded = seconds, ask.recorded
+    inner = run.enter(ask, 1)
+    inner.scope.waits = True
+    try:
+        if run.pen is not None and run.trail is not None:
+            if recorded is not None:
+                began = run.trail.step(run.run_id, recorded.seq, view=True).started_at
+                left = max(0.0, seconds - (actual.now() - began).total_seconds())
+            else:
+                with run.lock:
+                    run.begun(inner.scope)
+                    waiter = run.pen.send(loop)
+                yield WAIT, waiter
+        yield SLEEP, left
+    finally:  # whoever cancels it may do so while its beginning is written
         duration = run.leave(ask)
     _, waiter = run.put(
         ask, loop, whole=False, id=inner.scope.id, duration_ms=duration,
@@ -176,4 +186,3 @@ def _sleep_flow(lane: Lane, seconds: float, loop: asyncio.AbstractEventLoop | No
     )  # fmt: skip
     run.note(ask, inner.scope.id or 0, duration, Status.COMPLETED, None)
     yield from settled(run, ask, waiter, loop)
-    return None

@@ -44,7 +44,7 @@ class Workflow(Generic[P, R]):
         update_wrapper(self, function)
         self.name = name or short_name(function)
         self.is_async = inspect.iscoroutinefunction(body)
-        self.parameters = Parameters(function, ())
+        self.parameters = Parameters(function, (), f"workflow {self.name!r}")
         self._init_workflow(function)
 
     def _init_workflow(self, function: Callable[P, R]) -> None:

@@ -14,7 +14,8 @@ def always_replay() -> Iterator[None]:
 
     What was recorded is served, so no step is executed twice. Code that asks for other steps the second time, because
     it looks at the clock, at random numbers or at anything else that is not a step, raises a DivergenceError. A run
-    without a trail gets one in memory. Async child workflows that are awaited together can be recorded twice in here.
+    without a trail gets one in memory. A plain step in a task of an `asyncio.TaskGroup` has the group cancel the steps
+    that its other tasks await: those are begun again.
     """
     before, always.replays = always.replays, True
     try:

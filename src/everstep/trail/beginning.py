@@ -122,13 +122,19 @@ async def made_awaited(draft: Callable[[], Draft], give_up: Callable[[Scribe], N
     except Exception:  # noqa: BLE001 - whatever it is, whoever looks for the run meets it too, or finds the run
         return None
     try:
-        creation = scribe.store.submit_create(new, asyncio.get_running_loop())
+        creation = await _submitted(scribe.store, new)
         return made(scribe, first, await owned(creation, lambda claim: give_up(made(scribe, first, claim))))
-    except QueueFullError:
-        await asyncio.sleep(_MOMENT)  # those who wait are written meanwhile
-        return None
     except (RunExistsError, ReadOnlyError, LockedError):
         return None
+
+
+async def _submitted(store: Store, new: NewRun) -> asyncio.Future[Claim]:
+    """Hand a new run to the store, when there is room for it: those who wait are written meanwhile, or told why not."""
+    while True:
+        try:
+            return store.submit_create(new, asyncio.get_running_loop())
+        except QueueFullError:
+            await asyncio.sleep(_MOMENT)
 
 
 async def owned(work: asyncio.Future[T], give_up: Callable[[T], None]) -> T:

@@ -15,7 +15,7 @@ from everstep.codec.values import encode
 from everstep.model import Kind, Run
 from everstep.store.base import Store
 from everstep.trail.aligning import Item, align
-from everstep.trail.differing import heavy, said
+from everstep.trail.differing import heavy, is_carried, said
 from everstep.trail.outline import Node, outline
 from everstep.trail.reading import Reader
 
@@ -188,7 +188,7 @@ class Branches:
             own = numbers.of(row.hash)
         else:
             # A stored error has a traceback: where it was, which is no difference. An erased row is equal to itself.
-            plain = node.error is None and not row.erased and not node.begun.erased
+            plain = node.error is None and not row.erased and not node.begun.erased and not is_carried(node)
             own = numbers.of((*said(node), *(map(body, _rows(node)) if plain else (encode(heavy(node)), None))))
         whole = numbers.of((own, *(strand.content for strand in inside))) if inside else own
         return Mark(node, own, whole, inside)

@@ -38,7 +38,7 @@ class Report:
     """What a look over the trail found."""
 
     runs: int
-    steps: int
+    entries: int
     damage: tuple[Damage, ...]
 
     @property
@@ -46,7 +46,7 @@ class Report:
         return not self.damage
 
     def __str__(self) -> str:
-        head = f"{count(self.runs, 'run')}, {count(self.steps, 'step')}: " + (
+        head = f"{count(self.runs, 'run')}, {count(self.entries, 'entry')}: " + (
             "intact" if self.ok else f"{count(len(self.damage), 'place')} damaged"
         )
         return "\n".join([head, *(f"  {damage}" for damage in self.damage)])
@@ -58,7 +58,7 @@ def verify(store: Store, run_id: str | None) -> Report:
         warnings.simplefilter("always", DamageWarning)
         runs = [store.run(run_id)] if run_id is not None else _all_runs(store)
     told = dict.fromkeys(str(each.message) for each in caught if issubclass(each.category, DamageWarning))
-    damage, checked, steps = [Damage(what) for what in told], 0, 0
+    damage, checked, entries = [Damage(what) for what in told], 0, 0
     for run in runs:
         try:
             seen, found = _as_it_stands(store, run)
@@ -67,7 +67,7 @@ def verify(store: Store, run_id: str | None) -> Report:
                 raise
             continue  # it was dropped meanwhile
         checked += 1
-        steps += seen
+        entries += seen
         damage += found
     if run_id is None and isinstance(store, Inspects):
         try:
@@ -75,7 +75,7 @@ def verify(store: Store, run_id: str | None) -> Report:
             damage += [Damage(what) for what in store.inspect() if what not in known]
         except DamagedError as found:
             damage.append(Damage(found.what, found.run_id, found.seq))
-    return Report(checked, steps, tuple(damage))
+    return Report(checked, entries, tuple(damage))
 
 
 def _all_runs(store: Store) -> list[RunRow]:

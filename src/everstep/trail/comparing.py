@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everstep.codec.record import StepRecord
+from everstep.codec.shown import count
 from everstep.codec.values import encode
-from everstep.errors import ErasedError
+from everstep.errors import ErasedError, RunNotFoundError
 from everstep.model import Kind, Run, Status, Word
 from everstep.trail.branching import Branches, Mark, Twin, side_by_side
 from everstep.trail.compare import Change, changes
 from everstep.trail.differing import Difference, cost_of, differences, said, tokens_of
+from everstep.trail.inside import is_map, items_of
 from everstep.trail.versions import CODE, changed_versions, listed
 from everstep.trail.wording import shown
 
@@ -101,6 +103,18 @@ class Side:
         }  # fmt: skip
 
 
+class ChildPair(NamedTuple):
+    """The ids of the child runs of one step, or of one item of two maps; None where only the other map has the item."""
+
+    a: str | None
+    b: str | None
+
+    def __str__(self) -> str:
+        if self.a is None or self.b is None:
+            return f"{'+' if self.a is None else '-'} child run {self.a or self.b}"
+        return f"~ child runs {self.a} and {self.b}"
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """How run `b` differs from run `a`."""
@@ -110,12 +124,13 @@ class Comparison:
     steps: tuple[StepPair, ...]  # every step of both, parents before children
     first: StepPair | None  # the first divergence
     changes: tuple[Change, ...]  # of the state at the ends
+    children: tuple[ChildPair, ...] = ()  # the child runs that differ
     notes: tuple[str, ...] = ()  # what else is worth knowing, and is no difference
 
     @property
     def identical(self) -> bool:
-        """Whether all steps are the same, and the state they led to."""
-        return self.first is None and not self.changes
+        """Whether all steps are the same, those of child runs too, and the state they led to."""
+        return self.first is None and not self.changes and not self.children
 
     @property
     def counts(self) -> dict[Verdict, int]:
@@ -128,9 +143,10 @@ class Comparison:
     def summary(self) -> str:
         """One line."""
         if self.identical:
-            return f"{self.a.run_id} and {self.b.run_id}: identical, {self.a.steps:,} steps"
+            return f"{self.a.run_id} and {self.b.run_id}: identical, {count(self.a.steps, 'step')}"
         told = ", ".join(f"{number:,} {verdict}" for verdict, number in self.counts.items() if number)
-        where = "in the state" if self.first is None else f"at {_where(self.first)}"
+        elsewhere = "in the state" if self.changes else "in a child run"
+        where = elsewhere if self.first is None else f"at {_where(self.first)}"
         return f"{self.a.run_id} and {self.b.run_id}: different, first {where}; steps: {told}"
 
     def to_dict(self, change: Callable[[Change], Any] = str) -> dict[str, Any]:
@@ -140,7 +156,8 @@ class Comparison:
             "first": None if self.first is None else self.first.to_dict(change),
             "counts": {str(verdict): number for verdict, number in self.counts.items()},
             "steps": [pair.to_dict(change) for pair in self.steps],
-            "changes": [change(one) for one in self.changes], "notes": list(self.notes),
+            "changes": [change(one) for one in self.changes],
+            "children": [{"a": one.a, "b": one.b} for one in self.children], "notes": list(self.notes),
         }  # fmt: skip
 
     def __str__(self) -> str:
@@ -151,6 +168,9 @@ class Comparison:
         lines += [shown(change) for change in self.changes[:_SHOWN]]
         if len(self.changes) > _SHOWN:
             lines.append(f"... {len(self.changes) - _SHOWN:,} more changes of the state")
+        lines += map(str, self.children[:_SHOWN])
+        if len(self.children) > _SHOWN:
+            lines.append(f"... {len(self.children) - _SHOWN:,} more child runs differ")
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
@@ -165,17 +185,22 @@ Point = tuple[str, int | None]
 
 def compare(trail: Trail, a: Point, b: Point) -> Comparison:
     """How `b` differs from `a`. Each is a run and a seq; None for its head."""
-    left, right = (Branches(trail.store, trail.run(run_id), at) for run_id, at in (a, b))
-    left.share(right)
-    twins = list(side_by_side(left, right))
+    left, right, twins = _beside(trail, a, b)
     pairs = tuple(_pairs(twins))
     states, notes = _states(trail, left, right)
+    children = _children(trail, _inside(trail, pairs, left, right), notes)
     return Comparison(
-        _side(left), _side(right), pairs, _first(pairs, twins), states, (*notes, *_notes(left, right))
+        _side(left), _side(right), pairs, _first(pairs, twins), states, children, (*notes, *_notes(left, right))
     )  # fmt: skip
 
 
 # Step by step.
+
+
+def _beside(trail: Trail, a: Point, b: Point) -> tuple[Branches, Branches, list[Twin]]:
+    left, right = (Branches(trail.store, trail.run(run_id), at) for run_id, at in (a, b))
+    left.share(right)
+    return left, right, list(side_by_side(left, right))
 
 
 def _pairs(twins: list[Twin]) -> Iterator[StepPair]:
@@ -253,6 +278,55 @@ def _moment(pair: StepPair, twin: Twin) -> tuple[bool, int]:
     node = (twin.a or twin.one).node
     begun = pair.verdict is not Verdict.CHANGED or "inputs" in pair.what or "name" in pair.what
     return twin.a is None, node.begun.seq if begun else node.seq
+
+
+# The runs inside.
+
+
+def _inside(trail: Trail, pairs: tuple[StepPair, ...], a: Branches, b: Branches) -> Iterator[ChildPair]:
+    """The child runs of the same step, and those of the same item of a map."""
+    for pair in pairs:
+        if pair.a is not None and pair.b is not None and pair.a.child_run_id and pair.b.child_run_id:
+            yield ChildPair(pair.a.child_run_id, pair.b.child_run_id)
+    if is_map(a.tree.start) and is_map(b.tree.start):
+        of_a, of_b = _items(trail, a), _items(trail, b)
+        yield from (ChildPair(of_a.get(key), of_b.get(key)) for key in of_a | of_b)
+
+
+def _items(trail: Trail, side: Branches) -> dict[str, str]:
+    """The runs of a map's items, by what is the same in another map. They begin after its first row, up to its head."""
+    found = items_of(trail, side.run.id) if side.at == side.run.head else []
+    return {item.id.removeprefix(side.run.id): item.id for item in found}
+
+
+def _children(trail: Trail, found: Iterable[ChildPair], notes: list[str]) -> tuple[ChildPair, ...]:
+    """Those that differ, or have runs inside that do. What cannot be compared is noted."""
+    alike, dropped = set[ChildPair](), dict[str, None]()
+    differ = tuple(two for two in found if _differ(trail, two, alike, dropped))
+    notes += [f"child run {run_id!r} was dropped, and is not compared" for run_id in dropped]
+    return differ
+
+
+def _differ(trail: Trail, two: ChildPair, alike: set[ChildPair], dropped: dict[str, None]) -> bool:
+    """Whether two runs differ, or any inside them. A recorder may say of a run that it is inside itself."""
+    waiting, seen = [two], set[ChildPair]()
+    while waiting:
+        one = waiting.pop()
+        if one.a == one.b or one in alike or one in seen:  # equal: which a fork shares
+            continue
+        if one.a is None or one.b is None:
+            return True
+        seen.add(one)
+        try:
+            left, right, twins = _beside(trail, (one.a, None), (one.b, None))
+            pairs = tuple(_pairs(twins))
+            if any(pair.verdict is not Verdict.SAME for pair in pairs) or _states(trail, left, right)[0]:
+                return True
+            waiting += _inside(trail, pairs, left, right)
+        except RunNotFoundError as gone:
+            dropped[gone.run_id] = None
+    alike |= seen
+    return False
 
 
 # The ends, and the figures.

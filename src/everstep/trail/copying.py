@@ -57,7 +57,7 @@ class Copied:
     """What came of a copy: `runs` are new there or have grown, `same` were there, `ahead` have gone on there."""
 
     runs: int = 0
-    steps: int = 0
+    entries: int = 0
     blobs: int = 0
     bytes: int = 0
     same: int = 0
@@ -70,7 +70,7 @@ class Copied:
         return not self.refused
 
     def __str__(self) -> str:
-        head = f"{count(self.runs, 'run')} copied: {count(self.steps, 'step')}, {self.bytes:,} bytes"
+        head = f"{count(self.runs, 'run')} copied: {count(self.entries, 'entry')}, {self.bytes:,} bytes"
         lines = [head, f"{count(self.same, 'run')} there already"] if self.same else [head]
         lines += [f"{run_id} has gone on there, and was left alone" for run_id in self.ahead]
         return "\n".join([*lines, *(f"not copied: {refusal.whose}{refusal.error}" for refusal in self.refused)])
@@ -204,7 +204,7 @@ class Copying:
             self.done.ahead.append(run.id)
 
     def _written(self, entries: Sequence[Entry], pieces: Sequence[dict[bytes, bytes]]) -> None:
-        self.done.steps += len(entries)
+        self.done.entries += len(entries)
         self.done.blobs += sum(map(len, pieces))
         self.done.bytes += sum(len(entry.meta) + len(entry.data) for entry in entries)
         self.done.bytes += sum(len(data) for some in pieces for data in some.values())

@@ -110,7 +110,7 @@ def text(gate: Gate, what: str, value: Any) -> str:
     """Text as it is stored. Raises UnstorableError for what is no text, or half a character."""
     if type(value) is not str:
         if not isinstance(value, str):
-            raise UnstorableError(what, f"it is a {type(value).__name__}", "Give text.")
+            raise UnstorableError(what, f"it is of type {type(value).__name__}", "Give text.")
         value = str.__str__(value)
     if not value.isascii():
         try:
@@ -132,7 +132,7 @@ def micros(milliseconds: Any) -> int:
 def moment(started: Any) -> int:
     """A time as it is stored."""
     if not isinstance(started, datetime):
-        raise UnstorableError("started", f"it is a {type(started).__name__}", "Give a datetime.")
+        raise UnstorableError("started", f"it is of type {type(started).__name__}", "Give a datetime.")
     when = to_micros(started)
     if when > _LATEST:
         raise UnstorableError("started", "it is too far in the future", "Give the time at which the step began.")

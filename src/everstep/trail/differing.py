@@ -1,6 +1,7 @@
 """What there is to compare in a step, and what differs between two.
 
-Where and when a step ran is no part of it: not its seq, its id, its lane, its run, its times.
+Where and when a step ran is no part of it: not its seq, its id, its lane, its run, its times. Nor is how the answer of
+a captured call travelled: not its headers, not the id of a process.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ _OURS = frozenset(
 )  # in the metadata: the journal's notes, and what is told elsewhere
 _TIMES = ("_ms", "_s", "_seconds", "latency", "duration")  # ends of names in the usage: time is no difference
 _OUTPUT = "(the output)"
+_BY_HTTP = frozenset({"headers", "jar", "sizes", "offsets"})
+_CARRIED = {  # by the type of a captured call: what only tells how its answer travelled, and is another each time
+    "http": _BY_HTTP, "model": _BY_HTTP, "process": frozenset({"pid", "waits", "reads"}),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,13 @@ class Difference:
 
     def lines(self, width: int | None = None) -> list[str]:
         """One line for each change."""
-        return [shown(change, self.part, width) for change in self.changes]
+        by_verb = self.part == "state"  # there a path begins with what was done, and where: `set plan`
+        return [
+            shown(Change(change.path[1:], change.old, change.new), str(change.path[0]), width)
+            if by_verb and change.path
+            else shown(change, self.part, width)
+            for change in self.changes
+        ]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -74,12 +85,25 @@ def heavy(node: Node) -> dict[str, Any]:
         if inputs is None and row.input_digest is not None and row.input_versions is None:
             inputs = f"(known by {row.input_digest.hex()})"
         return {
-            "inputs": inputs, "output": row.output, "state": _operations(row),
+            "inputs": inputs, "output": _told(row), "state": _operations(row),
             "error": None if error is None else str(error),
             "question": begun.pause,
         }  # fmt: skip
     except ErasedError:
         return {"erased": row.hash}
+
+
+def is_carried(node: Node) -> bool:
+    """Whether a step may be that of a captured call: two that say the same are stored in other bytes."""
+    return node.record.node_type in _CARRIED
+
+
+def _told(row: StepRecord) -> Any:
+    """What a step gave; of a captured call, without what tells only of its transport."""
+    carried = _CARRIED.get(row.node_type or "")
+    if carried is None or not isinstance(row.output, dict) or not row.output.keys() & {"status", "exit"}:
+        return row.output
+    return {name: value for name, value in row.output.items() if name not in carried}
 
 
 def said(node: Node) -> tuple[Hashable, ...]:

@@ -170,11 +170,7 @@ class Events:
             f"the handler {_name_of(handler)} of {event.name} (run {event.run_id!r}) failed: {_words(error)}. "
             "The run went on without it; mend the handler, or stop() it."
         )
-        try:
-            warnings.warn(message, HandlerWarning, stacklevel=2)
-        except Exception:  # noqa: BLE001 - where warnings are errors this must still be seen, and still break no run
-            with suppress(Exception):
-                logging.getLogger("everstep").error(message)
+        warn_in_any_case(message, HandlerWarning)
 
     # Waiting.
 
@@ -231,6 +227,15 @@ class _Job:
 
 async def _awaited(work: Awaitable[Any]) -> None:
     await work
+
+
+def warn_in_any_case(message: str, category: type[Warning]) -> None:
+    """Warn. Where warnings are errors it must still be seen, and still break no run."""
+    try:
+        warnings.warn(message, category, stacklevel=3)
+    except Exception:  # noqa: BLE001 - whatever a filter or a hook makes of it
+        with suppress(Exception):
+            logging.getLogger("everstep").error(message)
 
 
 def _name_of(handler: Handler) -> str:

@@ -16,7 +16,7 @@ def described(error: BaseException | StepError) -> list[Any]:
     if isinstance(error, StepError):
         return trimmed([error.type, error.message, error.traceback])
     if not isinstance(error, BaseException):
-        raise UnstorableError("error", f"it is a {type(error).__name__}", "Give the exception, or a StepError.")
+        raise UnstorableError("error", f"it is of type {type(error).__name__}", "Give the exception, or a StepError.")
     try:
         trace = "".join(traceback.format_exception(error)) if error.__traceback__ is not None else None
     except Exception:  # noqa: BLE001 - whatever an exception's own code does, its step is recorded

@@ -40,6 +40,11 @@ def is_gone(owner: str) -> bool:
     return _is_unburied(process)
 
 
+def is_at_work(owner: str | None, lease: float) -> bool:
+    """Whether somebody works on a run, as far as can be told: its owner, until the lease ends."""
+    return owner is not None and not is_gone(owner) and lease >= actual.time()
+
+
 def _is_unburied(process: str) -> bool:
     """Whether a process has ended, and whoever should ask how has not: in containers perhaps nobody ever does."""
     try:

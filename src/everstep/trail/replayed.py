@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from everstep.codec.shown import count
 from everstep.model import Status, Word
 from everstep.trail.compare import Change
 from everstep.trail.versions import Version
@@ -107,10 +108,12 @@ class ReplayReport:
     def summary(self) -> str:
         """One line."""
         verdict = "identical" if self.identical else f"diverged at {_place(self.first)}"
+        if self.mode == "recorded":
+            verdict = "recorded outcomes only, compared with no code"
         part = "" if self.whole else ", as far as the record goes"
         took = "" if self.original_ms is None else f" (then: {self.original_ms:,.1f} ms)"
         return (
-            f"{self.run_id}: {verdict}{part}; {self.served} steps recorded, {self.re_executed} re-executed in "
+            f"{self.run_id}: {verdict}{part}; {count(self.served, 'step')} recorded, {self.re_executed} re-executed in "
             f"{self.duration_ms:,.1f} ms{took}"
         )
 

@@ -17,6 +17,7 @@ from everstep.trail.reading import Reader
 if TYPE_CHECKING:
     from everstep.trail.trail import Trail
 
+_PART = 10  # to list this many runs costs less than to ask for those of one
 _INPUT, _OUTPUT = ("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens")
 
 
@@ -56,22 +57,31 @@ class Usage:
 
 def usage(trail: Trail, run_id: str) -> Usage:
     """The sums of one run. What it shares with the run it was forked from is part of its history, and counts."""
-    waiting, seen = [trail.store.run(run_id)], {run_id}
+    runs, seen = [trail.store.run(run_id)], {run_id}
     found: dict[str, list[Mapping[str, Any]]] = {}
-    while waiting:
-        run = waiting.pop()
-        children = [child.id for child in trail.store.runs(RunQuery(parent=run.id, limit=ALL))]
-        for used, child in _said(trail, run):
-            if used:
-                found.setdefault(used["model"] if isinstance(used.get("model"), str) else "", []).append(used)
-            if child is not None:
-                children.append(child)
-        for child in children:
-            if child not in seen:
-                seen.add(child)
-                waiting += _run(trail, child)
+    while runs:
+        below = {child.id: child for child in _inside(trail, runs)}
+        for run in runs:
+            for used, child in _said(trail, run):
+                if used:
+                    found.setdefault(used["model"] if isinstance(used.get("model"), str) else "", []).append(used)
+                if child is not None and child not in below and child not in seen:
+                    below.update((row.id, row) for row in _run(trail, child))
+        runs = [row for child, row in below.items() if child not in seen]
+        seen.update(below)
     models = sorted((_sum(model, used) for model, used in found.items()), key=lambda each: (-each.calls, each.model))
     return Usage(run_id, len(seen), _sum("", [used for each in found.values() for used in each]), tuple(models))
+
+
+def _inside(trail: Trail, runs: list[RunRow]) -> list[RunRow]:
+    """The runs that were begun in these. Not asked for one by one where they are a good part of the whole trail."""
+    limit = _PART * len(runs)
+    listed = trail.store.runs(RunQuery(limit=limit)) if len(runs) > 1 else []
+    if not 0 < len(listed) < limit:
+        return [child for run in runs for child in trail.store.runs(RunQuery(parent=run.id, limit=ALL))]
+    ids = {run.id for run in runs}
+    older = trail.store.runs(RunQuery(before=listed[-1].key, limit=ALL))  # none, but where a damaged one was left out
+    return [child for child in (*listed, *older) if child.parent in ids]
 
 
 def _said(trail: Trail, run: RunRow) -> Iterator[tuple[Mapping[str, Any] | None, str | None]]:

@@ -126,3 +126,6 @@ def test_times_sizes_and_counts_read_well() -> None:
     assert stamp(datetime(2026, 11, 15, 14, 36, 2, 999, tzinfo=UTC)) == "2026-11-15T14:36:02Z"
     assert [size(number) for number in (0, 812, 4_200, 1_300_000_000)] == ["0 B", "812 B", "4.2 kB", "1.3 GB"]
     assert [count(number, "step") for number in (0, 1, 9_940)] == ["0 steps", "1 step", "9,940 steps"]
+    assert [count(number, what) for number, what in ((1, "entry"), (2, "entry"), (2, "day"))] == [
+        "1 entry", "2 entries", "2 days",
+    ]  # fmt: skip

@@ -2,15 +2,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import apsw
 import pytest
 
 import everstep
 from everstep.codec.chain import Entry
 from everstep.errors import (
     ClosedError,
+    DamageWarning,
     PrunedError,
     ReadOnlyError,
     RunExistsError,
@@ -18,7 +21,7 @@ from everstep.errors import (
     StepNotFoundError,
 )
 from everstep.model import CheckpointKind, Status
-from everstep.store.base import Keyframe
+from everstep.store.base import Keyframe, RunQuery, RunRow
 from everstep.store.search import SearchIndex
 from everstep.trail.compare import MISSING
 
@@ -357,3 +360,32 @@ def test_a_damaged_index_is_made_anew(tmp_path: Path) -> None:
         for garbage in (b"not an index at all " * 100, path.with_name("trail.db-search").read_bytes()[:5000]):
             path.with_name("trail.db-search").write_bytes(garbage)
             assert len(trail.search("s")) == 3
+
+
+def test_the_runs_inside_a_run_are_found_without_a_list_for_each(
+    trail: everstep.Trail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, parent in [("r", None), *((f"r-{n}", "r") for n in range(12)), ("deep", "r-3"), ("other", None)]:
+        make(trail, name, 1, parent=parent)
+    asked, listed = list[RunQuery](), trail.store.runs
+
+    def counted(query: RunQuery) -> list[RunRow]:
+        asked.append(query)
+        return listed(query)
+
+    monkeypatch.setattr(trail.store, "runs", counted)
+    assert trail.usage("r").runs == 14
+    assert len(asked) == 4, "as many with a thousand inside"
+    monkeypatch.setattr("everstep.trail.usage._PART", 1)  # as if there were many more runs
+    assert trail.usage("r").runs == 14
+
+
+def test_a_damaged_run_elsewhere_hides_none_of_those_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everstep.trail.usage._PART", 2)  # as if there were many more runs
+    with everstep.open(tmp_path / "trail.db") as trail:
+        for name, parent in [("r", None), ("r-0", "r"), ("r-1", "r"), ("deep", "r-0"), *((n, None) for n in "abcd")]:
+            make(trail, name, 1, parent=parent)
+        with closing(apsw.Connection(str(tmp_path / "trail.db"))) as connection:
+            connection.execute("update run set workflow = 'another' where id = 'c'")
+        with pytest.warns(DamageWarning, match="'c'"):
+            assert trail.usage("r").runs == 4

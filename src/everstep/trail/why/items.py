@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from everstep.model import FINISHED, Run, Status, StepError
+from everstep.model import FINISHED, Kind, Run, Status, StepError
 from everstep.trail.answers import questions
 from everstep.trail.inside import Failed, failed_so_far, item, items_of
 from everstep.trail.why.report import FailedItem
@@ -53,9 +53,18 @@ def answers(trail: Trail, run: Run) -> Iterator[str]:
     asked = [row for _, row in questions(trail, trail.store.run(run.id))]
     several = Counter(row.run_id for row in asked)
     for row in asked[:_ASKED]:
-        yield command("answer", row.run_id, "VALUE", *(["--pause", row.seq] if several[row.run_id] > 1 else []))
+        which = ["--pause", row.seq] if several[row.run_id] > 1 else []
+        yield command("answer", row.run_id, "VALUE", *which)
+        if row.kind is Kind.INTENT:
+            yield command("answer", row.run_id, "--retry", *which)
     if not asked and run.workflow:
         yield command("resume", run.id)
+
+
+def is_unknown(trail: Trail, run: Run) -> bool:
+    """Whether a run failed because nobody knows the outcome of an external step: resumed, it does so again."""
+    asked = questions(trail, trail.store.run(run.id)) if run.status is Status.FAILED else []
+    return any(row.kind is Kind.INTENT for _, row in asked)
 
 
 def command(*words: object) -> str:

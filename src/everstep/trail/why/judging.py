@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from everstep.codec.shown import brief
 from everstep.model import Kind, Run, Status, StepError
 from everstep.trail.inside import Failed
+from everstep.trail.owner import is_at_work
 from everstep.trail.why import flows, shapes, sources, texts
 from everstep.trail.why.calls import Call, others
 from everstep.trail.why.clues import Clues, clues_of
 from everstep.trail.why.given import INPUTS, odd_inputs
-from everstep.trail.why.items import answers, brief_text, command, failed_parts, told
+from everstep.trail.why.items import answers, brief_text, command, failed_parts, is_unknown, told
 from everstep.trail.why.oddities import FEW, Group, Oddity, Sample
 from everstep.trail.why.report import Confidence, Failure, Link, Point, Repeated, Slow, Suspect, Why
 from everstep.trail.why.tracing import Trace
@@ -56,6 +57,7 @@ def explain(trail: Trail, run_id: str) -> Why:
         repeated=tuple(_repeated(trace)), slow=tuple(_slow(trace)),
         next=tuple(_next(trail, trace, failure, suspects, failed)),
         items=tuple(told(trail, trace, each) for each in failed[:_ITEMS]), failed=len(failed), is_map=trace.is_map,
+        interrupted=run.status is Status.ACTIVE and not is_at_work(run.owner, trail.store.run(run.id).lease),
     )  # fmt: skip
 
 
@@ -342,7 +344,7 @@ def _next(
     if good is not None:
         yield command("state", good.id)
         yield command("diff", good.id, suspects[0][1].id)
-    if run.status is Status.PAUSED:
+    if run.status is Status.PAUSED or is_unknown(trail, run):
         yield from answers(trail, run)
     elif trace.is_map:
         yield from (command("resume", each.id) for each in failed[:1] if isinstance(each, Run))

@@ -120,6 +120,7 @@ class Why:
     items: tuple[FailedItem, ...] = ()  # of a map, the first that failed; else what has failed beside a question
     failed: int = 0  # how many there are of these
     is_map: bool = False
+    interrupted: bool = False  # it is active, and at work nowhere
 
     def summary(self) -> str:
         """One line: how it ended, and the likeliest reason."""
@@ -138,7 +139,8 @@ class Why:
         failure = self.failure
         if failure is None or failure.error is None:
             waits = f" in step {failure.seq} ({failure.step})" if failure is not None and failure.step else ""
-            return f"is {self.status}{waits}" if self.status is not Status.COMPLETED else "completed"
+            status = "interrupted (active, and at work nowhere)" if self.interrupted else self.status
+            return f"is {status}{waits}" if self.status is not Status.COMPLETED else "completed"
         step = f" in step {failure.seq} ({failure.step})" if failure.step is not None else " between its steps"
         inside = f" of {failure.run_id}" if failure.run_id != self.run_id else ""
         return f"{_VERBS.get(self.status, f'is {self.status}')} with {failure.error}{step}{inside}"

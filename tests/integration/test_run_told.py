@@ -1,0 +1,120 @@
+"""What somebody is told whose code has changed since, or went on after its run: what differs, and the way out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import everstep
+from everstep import Runner, Trail, step, workflow
+from everstep.errors import CodeChangedWarning, DivergenceError, RunStoppedError
+from tests.integration.running import Crash
+
+pytestmark = pytest.mark.filterwarnings(f"ignore::{CodeChangedWarning.__module__}.{CodeChangedWarning.__name__}")
+
+
+@pytest.fixture
+def trail(tmp_path: Path) -> Iterator[Trail]:
+    with everstep.open(tmp_path / "trail.db") as opened:
+        yield opened
+
+
+@step
+def work(what: str) -> str:
+    return what
+
+
+def crashed(trail: Trail, *given: str) -> None:
+    """A run whose code took these steps, and then crashed."""
+
+    @workflow(name="changed")
+    def before() -> None:
+        for what in given:
+            work(what)
+        raise Crash
+
+    with pytest.raises(Crash):
+        Runner(trail).run(before, id="r")
+
+
+def told(trail: Trail, now: Any) -> str:
+    """What is said of the run with the code of today; it was not executed."""
+    with pytest.raises(DivergenceError) as caught:
+        Runner(trail).run(workflow(name="changed")(now), id="r")
+    return str(caught.value)
+
+
+def test_a_renamed_step_is_told_how_to_keep_its_name(trail: Trail) -> None:
+    def labour(what: str) -> str:
+        return what
+
+    crashed(trail, "a")
+    assert told(trail, lambda: step(labour)("a")).endswith(
+        "If 'labour' is 'work' under a new name, keep the old one with @step(name='work')."
+    )
+    assert Runner(trail).run(workflow(name="changed")(lambda: step(name="work")(labour)("a")), id="r").value == "a"
+
+
+def test_a_new_parameter_and_one_that_is_gone_are_told_as_such(trail: Trail) -> None:
+    @step(name="work")
+    def in_a_language(what: str, lang: str = "en") -> str:
+        return what + lang
+
+    @step(name="work")
+    def without() -> str:
+        return ""
+
+    crashed(trail, "a")
+    said = told(trail, lambda: in_a_language("a"))
+    assert "the code asks for 'work' with other arguments than the record has" in said
+    assert " Changed: lang: 'en' (it is new). " in said
+    assert " Changed: what: 'a' (it is gone). " in told(trail, without)
+    assert " Changed: what: 'a' -> 'b'. " in told(trail, lambda: work("b"))
+
+
+def test_steps_of_one_name_that_are_passed_over_are_counted(trail: Trail) -> None:
+    crashed(trail, "a", "b", "c", "d")
+    said = told(trail, lambda: work("d"))
+    assert "the code asks for a 'work' that comes later on record (not asked for: work (3 times))." in said
+    assert "new name" not in said
+    report = trail.replay("r", workflow(name="changed")(lambda: work("d")))
+    assert report.first is not None
+    assert "a later 'work' is asked for, where the record has one with other arguments." in report.first.message
+    assert "Not asked for: work (3 times)." in report.first.message
+
+
+def test_a_step_that_came_too_late_is_named_and_told_to_be_waited_for(trail: Trail) -> None:
+    """Promise 13: what was not recorded is not passed over."""
+    begun, ended, caught = threading.Event(), threading.Event(), list[RunStoppedError]()
+
+    @step
+    def slow() -> None:
+        begun.set()
+        ended.wait(60)
+
+    def left_behind() -> None:
+        for _ in range(2):  # one that is at work when the run ends, and one that begins after it
+            try:
+                slow()
+            except RunStoppedError as error:
+                caught.append(error)
+
+    thread = threading.Thread(target=left_behind)
+
+    @workflow
+    def forgetful() -> None:
+        thread.start()
+        begun.wait(60)
+
+    assert Runner(trail).run(forgetful, id="r").completed
+    ended.set()
+    thread.join()
+    said = (
+        "step 'slow' came too late, and is not recorded: run 'r' has completed. Wait for its thread or task before the "
+        "workflow returns."
+    )
+    assert [str(error) for error in caught] == [said, said]
