@@ -94,6 +94,7 @@ WAYS: dict[str, Callable[[], Any]] = {
     "fork": lambda: os.fork() or os._exit(0),
     "pty": lambda: pty.spawn(["/bin/true"]),
     "sqlite3": lambda: sqlite3.connect("by-sqlite3").close(),
+    "sqlite3 allowed": lambda: sqlite3.connect("allowed/by-sqlite3").close(),
     "sqlite3 in memory": lambda: sqlite3.connect(":memory:").close(),
     "open": lambda: Path("by-open").write_text("x", "utf-8"),
     "open by flags": opened,

@@ -23,6 +23,7 @@ import httpx
 import openai
 import pydantic
 import pytest
+import uuid_utils
 
 import everstep
 from everstep import actual
@@ -104,6 +105,22 @@ def test_the_clock_begins_with_the_run_and_moves_with_outcomes_and_sleeps(ground
     assert first[0] == first[1] == start.timestamp()
     assert first[2] == first[3] == (row.started_at + timedelta(milliseconds=row.duration_ms)).timestamp()
     assert first[4] == pytest.approx(first[2] + 0.05, abs=1e-6)
+
+
+def test_identifiers_by_time_rise_while_the_clock_stands(ground: Ground) -> None:
+    def written(ask: Ask, session: Session) -> list[Any]:
+        drawn = [uuid_utils.uuid7() for _ in range(5000)]  # more than a millisecond has place for
+        assert {each.version for each in drawn} == {7}
+        assert {each.variant for each in drawn} == {uuid.RFC_4122}
+        assert 0 <= drawn[0].timestamp - time.time() * 1000 + 1 <= 1
+        given = uuid_utils.uuid7(timestamp=1_700_000_000, nanos=5_000_000)
+        assert given.timestamp == 1_700_000_000_005
+        return [each.int for each in (*drawn, given)]
+
+    first, again = ground.twice(written)
+    assert first == again
+    assert sorted(set(first[:-1])) == first[:-1]
+    assert uuid_utils.uuid7().int not in first  # outside of the run it is what it was
 
 
 def test_rows_leases_and_code_outside_have_the_time_of_the_world(ground: Ground) -> None:
@@ -273,9 +290,9 @@ def test_without_time_machine_it_is_said_once_and_recording_goes_on(
         ask("plain/x")
         return time.time()
 
-    with pytest.warns(CaptureWarning, match=r"pip install 'everstep\[capture\]'") as said:
+    with pytest.warns(CaptureWarning, match="pip install time-machine") as said:
         ground.go(written)
-    assert len(said) == 1
+    assert [Path(each.filename).name for each in said] == ["sensing.py"], "whose line it is"
     ground.go(written, run_id="other", clock=False)  # nothing is said
 
 

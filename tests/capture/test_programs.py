@@ -299,13 +299,16 @@ def test_a_changed_program_is_told_where_it_parts_and_what_to_do(shell: Shell) -
         (["resume", "nope", "--", "python", "agent.py"], 3, "nope"),
         (["replay", "trip", "--mode", "verify"], 2, "say which one: everstep replay trip --"),
         (["resume", "trip"], 2, "say which one: everstep resume trip --"),
+        (["resume", "trip", "--app", "agent"], 2, "say which one: everstep resume trip --"),
+        (["replay", "trip", "--app", "agent"], 2, "say which one: everstep replay trip --"),
+        (["export", "trip", "--as-test", "--app", "agent"], 2, "have a test run everstep replay trip --"),
     ],
 )
 def test_what_cannot_be_done_is_said_with_the_way_out(shell: Shell, words: list[str], code: int, said: str) -> None:
     if {"trip", "nope"} & set(words):
         shell.everstep("record", "--id", "trip", CALLS="0")
     done = shell.run(*[sys.executable if word == "python" else word for word in words])
-    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert (done.returncode, said in done.stderr, done.stdout) == (code, True, ""), done.stderr  # and nothing was run
 
 
 def test_no_key_reaches_the_trail(shell: Shell) -> None:

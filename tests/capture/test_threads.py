@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import hashlib
 import operator
 import queue
 import threading
@@ -18,6 +19,7 @@ from langgraph.graph import START, StateGraph
 
 import everstep
 from everstep.capturing import session, stillness, threads
+from everstep.errors import DivergenceError
 from everstep.trail.trail import Trail
 from tests.capture.server import ModelServer
 
@@ -181,6 +183,36 @@ def on_loops(ask: Ask, say: Say) -> None:
         thread.join()
 
 
+def announcing(ask: Ask, say: Say) -> None:
+    """Threads, jobs and tasks that say that they begin, before they ask for anything."""
+
+    def one(kind: str, number: int) -> str:
+        hashlib.sha256(bytes(threading.get_native_id() * 7919 % 1_000_003))  # it takes one this long and another that
+        say(kind, number, "begins")
+        return ask()
+
+    async def awaited(client: httpx.AsyncClient, number: int) -> str:
+        say("task", number, "begins")
+        return str((await client.get(f"{ask.url}/plain/a")).json()["counter"])
+
+    async def main() -> None:
+        async with httpx.AsyncClient(timeout=30, verify=False) as client:
+            both = [(awaited(client, number), asyncio.to_thread(one, "to_thread", number)) for number in range(4)]
+            say(*await asyncio.gather(*(each for two in both for each in two)))
+
+    asyncio.run(main())
+    threads = [threading.Thread(target=one, args=("thread", number)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    say("started")
+    with ThreadPoolExecutor(3) as pool:
+        found = pool.map(one, ["job"] * 6, range(6))
+        say("submitted")
+    say(*found)
+    for thread in threads:
+        thread.join()
+
+
 class State(TypedDict):
     """What the nodes of the graph share."""
 
@@ -231,7 +263,7 @@ def computing(ask: Ask, say: Say) -> None:
             say(future.result())
 
 
-PROGRAMS = [completed, waited, queued, own_threads, on_loops, graph, failing, computing]
+PROGRAMS = [completed, waited, queued, own_threads, on_loops, announcing, graph, failing, computing]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
@@ -243,6 +275,24 @@ def test_what_threads_see_is_the_same_in_a_replay(ground: Ground, program: Progr
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_what_threads_see_is_the_same_in_every_replay(ground: Ground, program: Program) -> None:
     ground.check(program, 200 if program is on_loops else 20)
+
+
+def test_where_to_fork_is_before_all_that_other_threads_were_not_given_yet(ground: Ground) -> None:
+    asked = "before"
+
+    def program(ask: Ask, say: Say) -> None:
+        say(ask())
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda number: ask(f"plain/{asked}-{number}"), range(8)))
+
+    with ModelServer(delay=0.05) as server:  # so that the first who asks is seldom the first to be answered
+        ground.url = server.url
+        ground.go(program, "record")
+    asked = "after"
+    with pytest.raises(DivergenceError) as told:
+        ground.go(program, "verify")
+    calls = [step.seq for step in ground.trail.steps("program") if step.node_type == "http"]
+    assert told.value.fork_at == calls[1] - 1
 
 
 def test_parts_of_answers_that_threads_read_at_once_come_in_the_recorded_order(ground: Ground) -> None:

@@ -311,7 +311,23 @@ def test_clients_that_cannot_be_recorded_are_refused(tmp_path: Path) -> None:
             asyncio.run(main())
 
 
-def test_another_layout_of_the_library_is_refused() -> None:
-    other: Any = SimpleNamespace(__name__="websockets.sync.client", ClientConnection=SimpleNamespace())
-    with pytest.raises(UnknownLayoutError, match="recv"):
-        seam.patch(other)
+def test_another_layout_of_the_library_is_refused_where_it_is_used(tmp_path: Path) -> None:
+    class Connection:
+        def __init__(self, url: str) -> None:
+            self.url = url
+
+    class Opening(Connection):
+        pass
+
+    def opens(url: str) -> Connection:
+        return Connection(url)
+
+    with everstep.open(tmp_path / "trail.db") as trail:
+        for name, opening in (("sync", opens), ("asyncio", Opening)):
+            other: Any = SimpleNamespace(
+                __name__=f"websockets.{name}.client", connect=opening, ClientConnection=Connection
+            )
+            seam.patch(other)  # who only imports it is not disturbed
+            assert opening(NOBODY).url == NOBODY
+            with pytest.raises(UnknownLayoutError, match="recv"), everstep.capture(trail, name):
+                opening(NOBODY)

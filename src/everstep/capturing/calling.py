@@ -11,6 +11,7 @@ from typing import Any
 from everstep.capturing import threads, turns
 from everstep.capturing.calls import Call
 from everstep.capturing.exchange import Exchange, inside, wait
+from everstep.errors import UnrecordableError
 from everstep.run.lanes import Lane
 from everstep.trail.late import asyncio
 
@@ -192,7 +193,10 @@ async def call_awaited(
     lane: Lane, asked: Call, live: Callable[[], Awaitable[tuple[Any, Any]]]
 ) -> tuple[Any, AwaitedChunks | AwaitedRecordedChunks]:
     """`call`, for what is awaited."""
-    loop, turnstile = asyncio.get_running_loop(), lane.run.turnstile
+    try:
+        loop, turnstile = asyncio.get_running_loop(), lane.run.turnstile
+    except RuntimeError:
+        raise UnrecordableError("an event loop that is not asyncio's, as trio's", "asyncio") from None
     turnstile.adopt(loop)
     exchange = Exchange(lane, asked, loop)
     if exchange.cancelled is not None or exchange.outcome is not None:

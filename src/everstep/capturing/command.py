@@ -116,7 +116,8 @@ def _checked(launch: Launch) -> Launch:
     """The same. Raises CaptureError if that Python has no everstep."""
     if not _has_everstep(launch.python):
         raise CaptureError(
-            f"{launch.python} has no everstep; install it there: {launch.python} -m pip install everstep"
+            f"{launch.python} has no everstep; install it there: {launch.python} -m pip install FOLDER, which is a "
+            "clone of it."
         )
     return launch
 

@@ -28,7 +28,7 @@ from everstep.capturing.progress import Progress
 from everstep.run.lanes import Lane, here
 
 SEED_SIZE = 32
-_FOR_OTHERS = frozenset({"everstep.capturing.entropy", "random", "secrets", "uuid", "tempfile"})
+_FOR_OTHERS = frozenset({"everstep.capturing.entropy", "random", "secrets", "uuid", "tempfile", "uuid_utils.compat"})
 _NODE_SIZE = 6  # bytes of the number of a machine, as it stands in a uuid1
 _MULTICAST = 1 << 40  # says that the number is no machine's
 
@@ -86,7 +86,7 @@ _urandom, _getrandom = os.urandom, getattr(os, "getrandom", None)
 _seed_of, _seed_global = random.Random.seed, random.seed
 
 
-def _source() -> Callable[[int], bytes] | None:
+def source() -> Callable[[int], bytes] | None:
     """What the code that calls draws from; None if that is the system."""
     lane = here()
     if lane is None or lane.run.captured is None or lane.run.closed:
@@ -100,18 +100,18 @@ def _source() -> Callable[[int], bytes] | None:
 
 @functools.wraps(_urandom)
 def _urandom_drawn(size: int, /) -> bytes:
-    draw = _source()
+    draw = source()
     return _urandom(size) if draw is None or size < 0 else draw(size)
 
 
 def _getrandom_drawn(size: int, flags: int = 0) -> bytes:
-    draw = _source()
+    draw = source()
     return _getrandom(size, flags) if draw is None or size < 0 else draw(size)  # type: ignore[misc] # it is there
 
 
 def _or_drawn(given: Any) -> Any:
     """What to seed with: the C code beneath asks the system itself if it is given nothing."""
-    draw = _source() if given is None else None
+    draw = source() if given is None else None
     return given if draw is None else int.from_bytes(draw(SEED_SIZE), "big")
 
 

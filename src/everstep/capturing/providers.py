@@ -7,9 +7,10 @@ of one that came whole, and from the events of one that was streamed.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 _APIS = {  # by the end of the path; longer ones first
     "/chat/completions": "openai chat",
@@ -18,41 +19,77 @@ _APIS = {  # by the end of the path; longer ones first
     "/v1/messages": "anthropic messages",
     "/v1/complete": "anthropic complete",
     "/completions": "openai completions",
+    "/v2/chat": "cohere chat",
+    "/v2/embed": "cohere embed",
+    "/v2/rerank": "cohere rerank",
+    "/api/chat": "ollama chat",
+    "/api/generate": "ollama generate",
+    "/api/embed": "ollama embed",
 }
-_INPUT, _OUTPUT = ("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens")
+_NAMED = {  # those that have the model in their path
+    "gemini": re.compile(
+        r"/models/(?P<model>[^/:]+):(?P<what>(stream)?generateContent|embedContent|batchEmbedContents|countTokens)$",
+        re.IGNORECASE,
+    ),
+    "bedrock": re.compile(r"/model/(?P<model>[^/]+)/(?P<what>converse|invoke)(?:-stream|-with-response-stream)?$"),
+}
+_INPUT = ("input_tokens", "prompt_tokens", "promptTokenCount", "inputTokens", "prompt_eval_count")
+_OUTPUT = ("output_tokens", "completion_tokens", "candidatesTokenCount", "outputTokens", "eval_count")
+_CACHED = ("cache_read_input_tokens", "cachedContentTokenCount", "cacheReadInputTokens")
+_STOPPED = ("stop_reason", "stopReason", "finish_reason", "done_reason")
 _INSIDE = ("response", "message", "delta")  # where events keep what others have at the top
 _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 
 
 def of(method: str, path: str, body: Any) -> str | None:
     """What a call asks of a model, None if it asks something else."""
-    if method != "POST" or not isinstance(body, Mapping) or not isinstance(body.get("model"), str):
+    found = _asked(method, path, body)
+    return None if found is None else found[0]
+
+
+def _asked(method: str, path: str, body: Any) -> tuple[str, str] | None:
+    """The same, and which model."""
+    if method != "POST" or not isinstance(body, Mapping):
         return None
-    for end, name in _APIS.items():
-        if path.endswith(end):
-            return name
+    for provider, pattern in _NAMED.items():
+        if (match := pattern.search(path)) is not None:
+            return f"{provider} {match['what']}", unquote(match["model"])
+    if isinstance(body.get("model"), str):
+        for end, name in _APIS.items():
+            if path.endswith(end):
+                return name, body["model"]
     return None
 
 
 def used(asked: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:
     """What an answer says that it used; None if it is not that of a model."""
-    name = of(asked["method"], urlsplit(asked["url"]).path, asked.get("body"))
-    if name is None or not isinstance(stored, Mapping):
+    known = _asked(asked["method"], urlsplit(asked["url"]).path, asked.get("body"))
+    if known is None or not isinstance(stored, Mapping):
         return None
-    found: dict[str, Any] = {"provider": name.partition(" ")[0], "model": asked["body"]["model"]}
+    found: dict[str, Any] = {"provider": known[0].partition(" ")[0], "model": known[1]}
     counts: dict[str, Any] = {}
     for event in events(stored):
         for part in (event, *(event[name] for name in _INSIDE if name in event)):
             if isinstance(part, dict):
-                found["model"] = part.get("model") or found["model"]
+                found["model"] = part.get("model") or part.get("modelVersion") or found["model"]
                 found["finish_reason"] = _reason(part) or found.get("finish_reason")
-                counts.update(part.get("usage") or {})
+                counts.update(_counts(part))
     found["input_tokens"], found["output_tokens"] = _first(counts, _INPUT), _first(counts, _OUTPUT)
     details: Mapping[str, Any] = next((counts[each] for each in _DETAILS if isinstance(counts.get(each), Mapping)), {})
-    found["cached_tokens"] = counts.get("cache_read_input_tokens", details.get("cached_tokens"))
+    cached = _first(counts, _CACHED)
+    found["cached_tokens"] = details.get("cached_tokens") if cached is None else cached
     if stored.get("offsets"):
         found["first_chunk_ms"] = stored["offsets"][0]
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _counts(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tokens that a part of an answer tells of."""
+    told = part.get("usage") or part.get("usageMetadata") or part  # Ollama has them among the rest
+    if not isinstance(told, Mapping):
+        return {}
+    inner = told.get("tokens")
+    return inner if isinstance(inner, Mapping) else told if told is not part or "eval_count" in part else {}
 
 
 def _first(counts: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
@@ -65,10 +102,10 @@ def _first(counts: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
 
 def _reason(part: Mapping[str, Any]) -> Any:
     """Why a model stopped."""
-    for choice in part.get("choices") or ():
-        if isinstance(choice, Mapping) and choice.get("finish_reason"):
-            return choice["finish_reason"]
-    return part.get("stop_reason")
+    for choice in part.get("choices") or part.get("candidates") or ():
+        if isinstance(choice, Mapping) and (reason := choice.get("finish_reason") or choice.get("finishReason")):
+            return reason
+    return next((part[name] for name in _STOPPED if isinstance(part.get(name), str)), None)
 
 
 def events(stored: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -77,14 +114,24 @@ def events(stored: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if not isinstance(body, str):
         return
     text = str(body)
-    lines = (line[5:] for line in text.splitlines() if line.startswith("data:")) if "data:" in text[:4096] else (text,)
-    for line in lines:
+    for line in _objects(text):
         try:
             found = json.loads(line)
         except ValueError:
             continue  # [DONE], or one that was cut off
         if isinstance(found, dict):
             yield found
+
+
+def _objects(text: str) -> Iterator[str]:
+    """What may be objects in an answer: the data of its events, its lines if each is one, or all of it."""
+    lines = text.splitlines()
+    if "data:" in text[:4096]:
+        yield from (line[5:] for line in lines if line.startswith("data:"))
+    elif len(lines) > 1 and lines[0].startswith("{") and lines[0].endswith("}"):
+        yield from lines
+    else:
+        yield text
 
 
 def said(stored: Any) -> str | None:
@@ -105,6 +152,7 @@ def _parts(event: Mapping[str, Any]) -> Iterator[str]:
     for choice in event.get("choices") or ():
         if isinstance(choice, Mapping):
             yield from _message(choice.get("message") or choice.get("delta") or {"content": choice.get("text")})
+    yield from _of_others(event)
     kind = event.get("type")
     delta = event.get("delta")
     if kind == "content_block_delta" and isinstance(delta, Mapping):
@@ -121,13 +169,29 @@ def _parts(event: Mapping[str, Any]) -> Iterator[str]:
                 yield from _blocks(item.get("content", [item]))
 
 
+def _of_others(event: Mapping[str, Any]) -> Iterator[str]:
+    """The pieces of text in an answer of Gemini, Bedrock, Cohere or Ollama."""
+    for candidate in event.get("candidates") or ():
+        if isinstance(candidate, Mapping) and isinstance(candidate.get("content"), Mapping):
+            yield from _blocks(candidate["content"].get("parts"))
+    output, delta = event.get("output"), event.get("delta")
+    message = output.get("message") if isinstance(output, Mapping) else event.get("message")
+    if event.get("type") == "content-delta" and isinstance(delta, Mapping):
+        message = {"role": "assistant", **(delta.get("message") or {})}
+        message["content"] = [message.get("content")]
+    elif event.get("type") is not None:
+        return
+    if isinstance(message, Mapping) and message.get("role") == "assistant":
+        yield from _blocks(message["content"]) if isinstance(message.get("content"), list) else _message(message)
+
+
 def _message(message: Any) -> Iterator[str]:
     if isinstance(message, Mapping):
         yield str(message.get("content") or "")
         for call in message.get("tool_calls") or ():
             function = call.get("function") if isinstance(call, Mapping) else None
             if isinstance(function, Mapping):
-                yield f"{_tool(function.get('name'))}{function.get('arguments') or ''}"
+                yield f"{_tool(function.get('name'))}{_text_of(function.get('arguments'))}"
 
 
 def _blocks(blocks: Any) -> Iterator[str]:
@@ -136,9 +200,17 @@ def _blocks(blocks: Any) -> Iterator[str]:
             continue
         if block.get("text"):
             yield str(block["text"])
-        elif block.get("type") in {"tool_use", "function_call"}:
-            given = block.get("input") or block.get("arguments") or ""
-            yield f"{_tool(block.get('name'))}{given if isinstance(given, str) else json.dumps(given)}"
+        called = next(
+            (block[name] for name in ("functionCall", "toolUse") if isinstance(block.get(name), Mapping)), block
+        )
+        if called is not block or block.get("type") in {"tool_use", "function_call"}:
+            given = called.get("input") or called.get("arguments") or called.get("args")
+            yield f"{_tool(called.get('name'))}{_text_of(given)}"
+
+
+def _text_of(given: Any) -> str:
+    """The arguments of a tool, which some give as text and some as what they are."""
+    return given if isinstance(given, str) else json.dumps(given) if given else ""
 
 
 def _tool(name: Any) -> str:

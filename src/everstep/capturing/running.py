@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import TracebackType
 from typing import Any
 
 from everstep.capturing.exchange import Halted
@@ -56,6 +57,11 @@ def run_program(
         if session is None or not session.replays:
             raise
         return 1, session
+    except (KeyboardInterrupt, SystemExit) as ended:
+        by_signal = isinstance(ended, KeyboardInterrupt) or (session is not None and session.run.interrupted is ended)
+        if session is not None and told is not None and by_signal:  # the run was left for another to continue
+            told(session, ended)
+        raise
     except Exception as error:  # the program's own was printed, and is on record
         if error is not cause or session is None:
             raise
@@ -82,6 +88,9 @@ def _run(target: Target) -> tuple[int, Exception | None]:
         target.run()
     except Halted:
         raise
+    except KeyboardInterrupt as raised:
+        _print(raised)
+        raise
     except SystemExit as exit_:
         status = status_of(exit_)
         error = _failed(status, exit_) if status else None
@@ -103,12 +112,21 @@ def _failed(status: int, exit_: SystemExit) -> ProgramError:
     return error
 
 
-def _print(error: Exception) -> None:
+def _print(error: BaseException) -> None:
     """Print an exception as Python would, without what stands between Python and the program."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("everstep."):
+    while trace is not None and _is_ours(trace):
         trace = trace.tb_next
+    last = trace
+    while isinstance(error, KeyboardInterrupt) and last is not None and last.tb_next is not None:
+        if _is_ours(last.tb_next):  # where the signal was heard
+            last.tb_next = None
+        last = last.tb_next
     if sys.excepthook is sys.__excepthook__:
         traceback.print_exception(type(error), error, trace)
     else:
         sys.excepthook(type(error), error, trace)
+
+
+def _is_ours(trace: TracebackType) -> bool:
+    return str(trace.tb_frame.f_globals.get("__name__", "")).startswith("everstep.")

@@ -54,41 +54,46 @@ class Seal:
     def __init__(self, allowed: Iterable[str] | None) -> None:
         self.hits: list[Hit] = []
         self._files = allowed is not None
-        self._allowed = tuple(os.path.realpath(each) for each in (*(allowed or ()), tempfile.gettempdir()))
+        self._named = tuple(os.path.realpath(each) for each in allowed or ())
+        self._allowed = *self._named, os.path.realpath(tempfile.gettempdir())
 
     def look(self, event: str, args: tuple[Any, ...]) -> None:
         """Raise SealedError if an effect is refused."""
         if event == "open":
             if self._files and _is_write(args) and not self._is_allowed(args[0]):
-                self.refuse(f"write {_shown(args[0])}")
+                self.refuse(f"write {shown(args[0])}")
         elif event in _OUTSIDE:
             at = _OUTSIDE[event]
             target = None if at is None or at >= len(args) else args[at]
-            if event == "sqlite3.connect" and target in {":memory:", ""}:
+            if event == "sqlite3.connect" and (target in {":memory:", ""} or _is_in(target, self._named)):
                 return
-            self.refuse(f"{event.replace('socket.', '').replace('subprocess.', '')} {_shown(target)}".rstrip())
+            self.refuse(f"{event.replace('socket.', '').replace('subprocess.', '')} {shown(target)}".rstrip())
         elif event == "os.mkdir" and Path(os.fsdecode(args[0])).is_dir():
             return  # which changes nothing, whatever Python says to it
         elif self._files and event in _CHANGES and not self._is_allowed(args[_CHANGES[event]]):
-            self.refuse(f"{event.partition('.')[2]} {_shown(args[_CHANGES[event]])}")
+            self.refuse(f"{event.partition('.')[2]} {shown(args[_CHANGES[event]])}")
 
     def _is_allowed(self, path: Any) -> bool:
         if isinstance(path, int):
             return True  # whoever opened it was asked
-        try:
-            name = os.fsdecode(path)
-        except TypeError:
-            return False
-        if name in _DEVICES or name.startswith("/dev/fd/") or "__pycache__" in name:
-            return True
-        real = os.path.realpath(name)
-        return any(real == folder or real.startswith(folder + os.sep) for folder in self._allowed)
+        return _is_in(path, self._allowed)
 
     def refuse(self, what: str) -> None:
         """Raise SealedError, and note that it was."""
-        hit = Hit(what, _line())
+        hit = Hit(what, line())
         self.hits.append(hit)
         raise SealedError(what, hit.where)
+
+
+def _is_in(path: Any, folders: tuple[str, ...]) -> bool:
+    try:
+        name = os.fsdecode(path)
+    except TypeError:
+        return False
+    if name in _DEVICES or name.startswith("/dev/fd/") or "__pycache__" in name:
+        return True
+    real = os.path.realpath(name)
+    return any(real == folder or real.startswith(folder + os.sep) for folder in folders)
 
 
 def _is_write(args: tuple[Any, ...]) -> bool:
@@ -98,7 +103,8 @@ def _is_write(args: tuple[Any, ...]) -> bool:
     return isinstance(flags, int) and bool(flags & _WRITES)  # os.open has no mode
 
 
-def _shown(target: Any) -> str:
+def shown(target: Any) -> str:
+    """Where something leads to, in short."""
     if isinstance(target, tuple):
         return ":".join(map(str, target[:2]))
     if isinstance(target, list):
@@ -106,7 +112,7 @@ def _shown(target: Any) -> str:
     return "" if target is None else os.fsdecode(target)[:120] if isinstance(target, bytes) else str(target)[:120]
 
 
-def _line() -> str:
+def line() -> str:
     """The line of the program that led here: not Python's own, not a library's."""
     frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - who does it is to be seen nowhere else
     first = None

@@ -5,6 +5,7 @@
 | `time.time`, `time_ns`, `localtime`, `gmtime`, `ctime`, `strftime`, `clock_gettime(CLOCK_REALTIME)` | the same |
 | `datetime.now`, `utcnow`, `today`, `date.today`, however they were imported | the same |
 | `os.urandom`, `os.getrandom`, `secrets`, `SystemRandom`, `uuid1`, `uuid4`, `getnode` | the same |
+| `uuid4` and `uuid7` of uuid_utils | the same |
 | `random`, all of it; `Random()`; names of temporary files and folders | the same |
 | hashes of texts, the order of sets | the same, if PYTHONHASHSEED is: `everstep record` sets it |
 | `time.sleep`, `asyncio.sleep`, timeouts | the same end, at once |
@@ -129,8 +130,7 @@ class Senses:
         if self._wanted and not clock.is_there():
             faults.warn(
                 f"run {self._run.run_id!r} sees the clock of the world, so what it makes of the time differs when it "
-                "is replayed. Install what it takes to show it its own: pip install 'everstep[capture]'; or say "
-                "clock=False.",
+                "is replayed. Install what it takes to show it its own: pip install time-machine; or say clock=False.",
                 CaptureWarning,
             )
         was = self._about.get(HASHES)

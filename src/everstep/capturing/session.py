@@ -19,8 +19,10 @@ from everstep.errors import RunFinishedError, SealedError, UnknownOutcomeError
 from everstep.model import Durability
 from everstep.run.asked import Ask
 from everstep.run.flow import Suspended
+from everstep.run.given import check_word, plain_trail
 from everstep.run.lanes import CURRENT, Lane, here
 from everstep.run.life import Life
+from everstep.run.spawning import at_once
 from everstep.run.steps import Unknown
 from everstep.run.through import AS_CHILD, terminable
 from everstep.run.workflows import Workflow
@@ -124,6 +126,7 @@ class Session:
         self._seal: Seal | None = None
         self._prices: PriceTable | None = _PRICES.PriceTable(how.prices) if how.prices else None
         self.compared: dict[str, Any] = {}  # what the state has at the end
+        self._served: set[float] = set()  # the rows whose outcomes the program was given
         self.stubborn: Callable[[BaseException], None] | None = None  # what becomes of a program that does not leave
         self._patience = Patience()
         self._program, self._how, self._began = program, how, time.perf_counter()
@@ -200,9 +203,22 @@ class Session:
         if self.stubborn is not None and self._patience.is_over(lane):
             self.stubborn(error)
 
+    def starting(self, lane: Lane) -> Callable[[], None]:
+        """What a thread that is started here is to call first: one that a call needs is none of the program's doing."""
+        leaf = lane.scope.leaf
+        return at_once if leaf is not None and not leaf.over else self.gate.start()
+
     def passed(self, ask: Ask, entry: Entry | None = None) -> None:
         """A call has its outcome, in this row, or the one that was written last."""
         self.senses.passed(ask, entry)
+        if entry is not None:
+            self._served.add(entry.seq)
+
+    def fork_at(self, seq: int) -> int:
+        """Where to fork a run that parted at this row: what other lanes have not been given yet may differ as well."""
+        places = self.run.journal.order(awaited=False)
+        left = [int(place) for place in places if place == int(place) and place not in self._served]
+        return max(min([seq, *left]) - 1, 0)
 
 
 def boundary() -> Lane | None:
@@ -242,11 +258,16 @@ def capture(
     refuses that is not on record: calls to the outside, or also files written elsewhere than in temporary folders and
     those that `allow` names. `clock` and `entropy` say whether time and chance are such that a replay has them again.
     """
+    for argument, given, words in (
+        ("mode", mode, Mode), ("unknown", unknown, Unknown), ("seal", seal, Sealing),
+        ("durability", durability or "sync", Durability),
+    ):  # fmt: skip
+        check_word(argument, given, words)
     how = How(
         mode=mode, unknown=unknown, tags=tags, durability=durability, prices=prices, seal=seal, allow=allow,
         clock=clock, entropy=entropy,
     )  # fmt: skip
-    return captured(trail.trail if isinstance(trail, AsyncTrail) else trail, id, Program(name), how)
+    return captured(plain_trail(trail, "capture"), id, Program(name), how)
 
 
 @contextmanager
@@ -322,6 +343,8 @@ def _end(session: Session, error: BaseException | None, took: float, mode: Mode)
     finally:
         life.close()
     if run.divergence is not None:
+        if run.divergence.seq is not None:
+            run.divergence.fork_at = session.fork_at(run.divergence.seq)
         raise run.divergence
     if session.refused:
         raise SealedError(*session.refused[0])

@@ -4,7 +4,8 @@ Which of two threads goes on first decides what a program does next: what `as_co
 in a queue. So while a program has threads, every answer waits at a gate before the code gets it, its parts too while
 several are under way. The usher lets out the first in the order of the rows (or of the marks between them) once the
 program is still: no thread of it runs or is about to, but for those that are inside a call. That holds in a recording
-and in a replay, so the code finds the same after each answer: whoever is woken by it had the time to act.
+and in a replay, so the code finds the same after each answer: whoever is woken by it had the time to act. Threads, and
+jobs of pools, begin in the same way, in the order in which they were started, and before any answer is let out.
 
 It cannot deadlock: a row is drafted before its answer is let out, so no answer on record can depend on a later one.
 Where the record does not fit the code (it was changed, or it is a matter of chance which of two threads gets a lock),
@@ -13,7 +14,7 @@ an answer that nobody asks for is passed over in the end.
 What is not settled by this, and may differ in a replay:
 - what threads do in time of their own: who sleeps, polls, or waits for something that is not recorded, goes on when
   that is over, and not when its turn has come;
-- what threads do before their first call, and computations of more than a quarter of a second that run at once;
+- computations of more than a quarter of a second that run at once, and of more than a moment when threads begin;
 - elsewhere than on Linux, stillness is told by the processor time of the whole process, and may be missed on a
   machine with much to do.
 """
@@ -21,6 +22,7 @@ What is not settled by this, and may differ in a replay:
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import platform
 import threading
@@ -43,6 +45,7 @@ T = TypeVar("T")
 _PAUSE = 5e-5  # seconds between two looks, at first
 _LONGEST_PAUSE = 2e-3
 _AWHILE = 0.25  # seconds of processor time that may pass until the next answer is let out all the same
+_MOMENT = 0.02  # the same, until the next thread begins: it may have to compute beside the others
 _AT_MOST = 2.0  # the same, by the clock on the wall
 _PATIENCE = 5.0  # seconds until an answer that nobody asks for is passed over, in a program that hardly works
 _IDLE = 0.3  # the share of a processor that such a program uses at most: some look around all the time
@@ -90,7 +93,7 @@ def _processor() -> str:
 
 
 class Ticket:
-    """An answer, or a part of one, on its way to the code."""
+    """An answer, or a part of one, on its way to the code; or a thread that is about to begin."""
 
     __slots__ = ("_future", "_lock", "_loop", "leaving", "ready", "thread", "turn")
 
@@ -140,6 +143,8 @@ class Gate:
         self._order: deque[float] | None = None  # of what is on record and has not been let out
         self._early: set[float] = set()  # what of it did not have to wait
         self._tickets: list[Ticket] = []  # in the order of their turns
+        self._beginning: list[Ticket] = []  # threads that are about to begin, in the order in which they were started
+        self._started = itertools.count()
         self._changed = threading.Condition(threading.Lock())
         self._usher: threading.Thread | None = None
         self._leaving: Ticket | None = None  # the one that was let out last
@@ -192,6 +197,22 @@ class Gate:
             self.went(turn)
         await self.pass_awaited(ticket)
 
+    def start(self) -> Callable[[], None]:
+        """What a thread, or a job of a pool, that is started now is to call before it does anything of the program."""
+        return functools.partial(self._begin, next(self._started))
+
+    @away
+    def _begin(self, place: int) -> None:
+        """Wait until the program has done all it can without this thread."""
+        ticket = Ticket(place, None)
+        with self._changed:
+            self.shared = True
+            if self._is_over():
+                return
+            insort(self._beginning, ticket, key=_turn_of)
+            self._call_usher()
+        ticket.wait()
+
     @contextmanager
     def kept(self, ticket: Ticket | None) -> Iterator[None]:
         """A place, given up at the end if it was not let out: nobody is to wait for it."""
@@ -221,6 +242,8 @@ class Gate:
     def is_clear(self, mark: float | None) -> bool:
         """Whether no answer is to be let out before this place in the order; with None, whether none waits at all."""
         with self._changed:
+            if self._beginning:
+                return False
             return not self._tickets or (mark is not None and mark < self._tickets[0].turn)
 
     def is_leaving(self) -> bool:
@@ -246,10 +269,13 @@ class Gate:
     def _come(self, ticket: Ticket) -> None:
         with self._changed:
             ticket.ready = True
-            if self._usher is None or not self._usher.is_alive():  # after a fork it is not
-                self._usher = threading.Thread(target=self._serve, name="everstep-usher", daemon=True)
-                self._usher.start()
-            self._changed.notify()
+            self._call_usher()
+
+    def _call_usher(self) -> None:
+        if self._usher is None or not self._usher.is_alive():  # after a fork it is not
+            self._usher = threading.Thread(target=self._serve, name="everstep-usher", daemon=True)
+            self._usher.start()
+        self._changed.notify()
 
     # The usher.
 
@@ -268,20 +294,26 @@ class Gate:
     def _is_needed(self, watch: Watch) -> bool:
         """Wait for somebody to come. False if nobody did for long."""
         with self._changed:
-            if not self._tickets:
-                self._changed.wait_for(lambda: self._tickets, _LINGER)
+            if not self._is_awaited():
+                self._changed.wait_for(self._is_awaited, _LINGER)
                 self._last = _now(), watch.used()
-            if not self._tickets:
+            if not self._is_awaited():
                 self._usher = None
-            return bool(self._tickets)
+            return self._is_awaited()
+
+    def _is_awaited(self) -> bool:
+        return bool(self._tickets or self._beginning)
 
     def _attend(self, watch: Watch) -> None:
         """Let the next one out, or wait a little for it to come."""
         with self._changed:
             if self._is_over():
                 self._let_all_out()
-            ticket = self._next()
-            if ticket is not None:
+            ticket = None if self._beginning else self._next()
+            if self._beginning:
+                self._beginning.pop(0).let_out()
+                self._last = _now(), watch.used()
+            elif ticket is not None:
                 self._tickets.remove(ticket)
                 self._passed, self._leaving = ticket.turn, ticket
                 ticket.let_out()
@@ -296,14 +328,15 @@ class Gate:
         """Wait until the program is still, or has been at work for long."""
         began, used, pause = _now(), watch.used(), _PAUSE
         while not self._is_over() and not watch.is_still():
-            if watch.used() - used > _AWHILE or _now() - began > _AT_MOST:
+            if watch.used() - used > (_MOMENT if self._beginning else _AWHILE) or _now() - began > _AT_MOST:
                 return
             _sleep(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE)
 
     def _let_all_out(self) -> None:
-        for ticket in self._tickets:
+        for ticket in [*self._beginning, *self._tickets]:
             ticket.let_out()
+        self._beginning.clear()
         self._tickets.clear()
 
     def _next(self) -> Ticket | None:

@@ -25,6 +25,9 @@ from time import monotonic, time_ns
 from time import time as now
 from uuid import uuid4
 
+import uuid_utils
+from uuid_utils import compat
+
 ZONE = datetime.timezone.utc  # noqa: UP017 - programs of every age write it so
 MODULE_TIME = time.time()  # taken at import
 MODULE_CHANCE = random.Random()
@@ -123,6 +126,10 @@ PROBES: dict[str, Callable[[], object]] = {
     "uuid.uuid1": uuid.uuid1,
     "uuid.uuid4": uuid.uuid4,
     "from uuid import uuid4": uuid4,
+    "uuid_utils.uuid4": uuid_utils.uuid4,
+    "uuid_utils.uuid7": uuid_utils.uuid7,
+    "uuid_utils.compat.uuid4": compat.uuid4,
+    "uuid_utils.compat.uuid7": compat.uuid7,
     "secrets.token_hex": lambda: secrets.token_hex(8),
     "secrets.token_urlsafe": lambda: secrets.token_urlsafe(8),
     "secrets.randbelow": lambda: secrets.randbelow(10**9),

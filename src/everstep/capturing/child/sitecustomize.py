@@ -25,7 +25,7 @@ def _become_captured() -> None:
     except (ImportError, SyntaxError):  # not there, or this Python is too old for it
         sys.stderr.write(
             f"everstep: {sys.executable} has no everstep, so what it runs is not recorded; install it there: "
-            f"{sys.executable} -m pip install everstep\n"
+            f"{sys.executable} -m pip install FOLDER, which is a clone of it\n"
         )
     else:
         becoming.become()

@@ -11,6 +11,7 @@ from everstep.capturing.calls import Call
 from everstep.capturing.http import Head, pairs, request
 from everstep.capturing.layout import checked
 from everstep.capturing.session import boundary
+from everstep.capturing.wire import revived
 from everstep.run.lanes import Lane
 
 _KEPT = ("http_version", "reason_phrase")
@@ -63,7 +64,7 @@ def _call(hx: ModuleType, lane: Lane, asked: Any) -> Call:
         if isinstance(error, type) and issubclass(error, hx.RequestError):
             made: BaseException = error(message, request=asked)
             return made
-        return RuntimeError(f"{kind}: {message}")
+        return revived(kind, message, hx)
 
     return request(asked.method, str(asked.url), asked.headers, asked.content, revive, lane.run.captured.unknown)
 

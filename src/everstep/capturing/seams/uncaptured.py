@@ -1,7 +1,8 @@
-"""Ways to start a process that are not recorded: the program is told, once for each, at the line that does it.
+"""Ways to the outside that are not recorded: the program is told, once for each, at the line that takes it.
 
 A process that is forked off is a copy of the program. What it does is its own: it is no part of the run from there on,
-or two processes would write one record. A sealed replay refuses all of these.
+or two processes would write one record. A connection that no library that we know opens is a call that will be made
+again. A sealed replay refuses all of these.
 """
 
 from __future__ import annotations
@@ -14,17 +15,23 @@ from everstep.capturing.layout import checked
 from everstep.capturing.session import boundary
 from everstep.errors import CaptureWarning
 from everstep.run import faults
-from everstep.run.lanes import CURRENT, OUTSIDE
+from everstep.run.lanes import CURRENT, OUTSIDE, here
+from everstep.trail.late import Late
 
+_SEAL = Late("everstep.capturing.seal")  # needed to tell a line alone
 _OF_OS = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "execv", "execve")  # the others of `os` come to these
 
 
 def patch(module: ModuleType) -> None:
-    """Wrap those of `os`, or the processes of `multiprocessing`. Raises UnknownLayoutError."""
+    """Wrap those of `os`, the processes of `multiprocessing`, or sockets. Raises UnknownLayoutError."""
     if module.__name__ == "os":
         for name in _OF_OS:
             if hasattr(module, name):
                 setattr(module, name, _told(getattr(module, name), f"os.{name}"))
+    elif module.__name__ == "socket":
+        told: list[str] = []
+        for name in ("connect", "connect_ex"):
+            setattr(module.socket, name, _connecting(checked(module, f"socket.{name}", None), told))
     else:
         start = checked(module, "BaseProcess.start", ["self"])
         module.BaseProcess.start = _told(start, "multiprocessing")
@@ -54,6 +61,33 @@ def _told(plain: Any, name: str) -> Any:
         finally:
             CURRENT.reset(token)
         return _apart(made, name)
+
+    return wrapped
+
+
+def run_here() -> Any:
+    """The captured run whose code this is; None if it is not ours, or part of a call that is recorded."""
+    lane = here()
+    if lane is None or lane.run.captured is None or lane.scope.leaf is not None or lane.run.closed:
+        return None
+    return lane.run
+
+
+def _connecting(plain: Any, told: list[str]) -> Any:
+    """`told` are runs."""
+
+    @functools.wraps(plain)
+    def wrapped(self: Any, address: Any, /) -> Any:
+        run = run_here()
+        if run is not None and not run.captured.replays and run.run_id not in told:
+            told.append(run.run_id)
+            faults.warn(
+                f"run {run.run_id!r} connects to {_SEAL.shown(address)} at {_SEAL.line()}, by no library whose calls "
+                "are recorded: what is said there will be missing in a replay, which refuses to connect if it is "
+                "sealed, and a resumed run does it again. Have it use a library that is known, if it has the choice.",
+                CaptureWarning,
+            )
+        return plain(self, address)
 
     return wrapped
 

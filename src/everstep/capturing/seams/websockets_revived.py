@@ -14,6 +14,7 @@ from websockets.datastructures import Headers
 from websockets.frames import Close
 from websockets.http11 import Response
 from websockets.protocol import State
+from websockets.uri import parse_uri
 
 from everstep.capturing.seams.likeness import likeness
 
@@ -40,7 +41,10 @@ def _listed(address: Any) -> Any:
 def awaited(connect: Any, known: dict[str, Any]) -> Any:
     """A connection of the asyncio client that leads nowhere."""
     connect.uri = known["uri"]
-    connection = connect.factory(connect.ws_uri)
+    if hasattr(connect, "factory"):
+        connection = connect.factory(connect.ws_uri)
+    else:  # before websockets 17
+        connection = connect.protocol_factory(parse_uri(connect.uri))
     connection.transport = _Socket(known["addresses"])
     return _open(connect, connection, known)
 

@@ -44,13 +44,18 @@ class _Sides:
     everstep_kind: Any  # what it was made from
     everstep_talk: Any
     everstep_closing: bool  # the program closes it
-    close_exc: Exception
+    protocol: Any
+
+    def _close_exc(self) -> Exception:
+        """How the connection ended. Its own `close_exc`, which has a cause, is there from websockets 17 on."""
+        found: Exception = getattr(self, "close_exc", None) or self.protocol.close_exc
+        return found
 
     def _is_over(self) -> bool:
         """Whether the conversation is. Raises ConnectionClosed if it is one on record."""
         talk = self.everstep_talk
         if talk.exchange.over and talk.served:
-            raise self.close_exc
+            raise self._close_exc()
         return bool(talk.exchange.over)
 
     def _closed(self) -> dict[str, Any]:
@@ -59,11 +64,11 @@ class _Sides:
     def _given(self, item: Any) -> Any:
         """What was heard. Raises ConnectionClosed."""
         if item is duplex.CLOSED:
-            raise self.close_exc
+            raise self._close_exc()
         if "closed" in item:
             if self.everstep_talk.served and not item["own"]:
                 revived.end(self, item["closed"])
-            raise self.close_exc
+            raise self._close_exc()
         return item["data"]
 
     def _failed(self, error: ConnectionClosed) -> None:

@@ -1,0 +1,70 @@
+"""Clients in C, whose calls Python is told nothing of: they cannot be recorded, and no audit hook sees them.
+
+So the program is told when it uses one, once for each, and a sealed replay refuses it. Only those that are widely used
+are known here; what others do, a seal of the system alone keeps in.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from types import FrameType, ModuleType
+from typing import Any
+
+from everstep.capturing.layout import checked
+from everstep.capturing.seams.uncaptured import run_here
+from everstep.errors import CaptureWarning
+from everstep.run import faults
+
+_WAYS = {  # where the calls of each begin
+    "curl_cffi.aio": ["AsyncCurl.add_handle"],
+    "curl_cffi.curl": ["Curl.perform"],
+    "grpc._channel": ["Channel.__init__"],
+    "grpc.aio._channel": ["Channel.__init__"],
+    "psycopg": ["Connection.connect", "AsyncConnection.connect", "connect"],
+    "psycopg2": ["connect"],
+    "pycurl": ["Curl.perform", "Curl.perform_rb", "Curl.perform_rs", "CurlMulti.add_handle"],
+}
+
+
+def patch(module: ModuleType) -> None:
+    """Wrap where the calls of a client begin. Raises UnknownLayoutError."""
+    told: list[str] = []
+    for way in _WAYS[module.__name__]:
+        kind, _, name = way.rpartition(".")
+        known: Any = checked(module, kind, None) if kind else module
+        plain = checked(module, way, None)
+        is_of_class = isinstance(inspect.getattr_static(known, name), classmethod)
+        wrapped: Any = _told(plain.__func__ if is_of_class else plain, module.__name__.partition(".")[0], told)
+        wrapped = classmethod(wrapped) if is_of_class else wrapped
+        try:
+            setattr(known, name, wrapped)
+        except TypeError:  # a type that is written in C
+            setattr(module, kind, type(kind, (known,), {name: wrapped}))
+
+
+def _told(plain: Any, client: str, told: list[str]) -> Any:
+    """`told` are runs."""
+
+    @functools.wraps(plain)
+    def wrapped(*given: Any, **named: Any) -> Any:
+        run = None if _is_ours(sys._getframe(1)) else run_here()  # noqa: SLF001 - who calls is to be seen nowhere else
+        if run is not None and run.captured.replays:
+            run.captured.refuse(f"call the outside by {client}")
+        elif run is not None and run.run_id not in told:
+            told.append(run.run_id)
+            faults.warn(
+                f"run {run.run_id!r} calls the outside by {client}, which cannot be recorded: what that gives will be "
+                "missing in a replay, which refuses it if it is sealed, and a resumed run does it again. Use httpx, or "
+                "another library that is known.",
+                CaptureWarning,
+            )
+        return plain(*given, **named)
+
+    return wrapped
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """Whether it is the trail that connects to its server."""
+    return str(frame.f_globals.get("__name__")).startswith("everstep.store.")

@@ -1,0 +1,119 @@
+"""What cannot be recorded is told, or refused: it is never missed in silence."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+import everstep
+from everstep.capturing.seams import gevent, native
+from everstep.errors import CaptureWarning, SealedError, UnrecordableError
+from everstep.store import postgres_link
+
+
+class Curl:
+    """A client whose calls nobody sees."""
+
+    def perform(self) -> str:
+        return "went out"
+
+
+def test_a_native_client_is_told_of_when_it_is_recorded_and_refused_in_a_replay(tmp_path: Path) -> None:
+    native.patch(SimpleNamespace(__name__="curl_cffi.curl", Curl=Curl))  # type: ignore[arg-type] # as a module
+    assert Curl().perform() == "went out"
+    with everstep.open(tmp_path / "trail.db") as trail:
+        with everstep.capture(trail, "x"):
+            with pytest.warns(CaptureWarning, match="by curl_cffi, which cannot be recorded"):
+                Curl().perform()
+            assert Curl().perform() == "went out"  # once is enough
+        with pytest.raises(SealedError, match=r"test_refused\.py:\d+ would call the outside by curl_cffi"):
+            swallowed(trail)
+        with everstep.capture(trail, "x", mode="verify", seal="off"):
+            assert Curl().perform() == "went out"
+
+
+def test_a_database_that_is_reached_in_c_is_told_of_and_refused(tmp_path: Path) -> None:
+    nowhere = "host=127.0.0.1 port=1 connect_timeout=2"
+
+    def connect() -> None:
+        for way in (psycopg.connect, psycopg.Connection.connect):
+            with suppress(psycopg.OperationalError):
+                way(nowhere)
+
+    with everstep.open(tmp_path / "trail.db") as trail:
+        with everstep.capture(trail, "x"), pytest.warns(CaptureWarning, match="by psycopg, which cannot") as told:
+            connect()
+        assert len(told) == 1
+        with (
+            pytest.raises(SealedError, match=r"test_refused\.py:\d+ would call the outside by psycopg"),
+            everstep.capture(trail, "x", mode="verify"),
+            suppress(SealedError),
+        ):
+            connect()
+
+
+@pytest.mark.parametrize("trail_url", ["postgres"], indirect=True)
+def test_a_trail_on_a_server_is_reached_where_the_program_is_refused(
+    tmp_path: Path, trail_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with everstep.open(tmp_path / "trail.db") as trail:
+        for mode in ("record", "verify"):
+            monkeypatch.setattr(postgres_link, "driver", type(postgres_link.driver)())  # as if it was not used before
+            with everstep.capture(trail, "x", mode=mode), everstep.open(trail_url) as other:
+                assert list(other.runs()) == []
+
+
+def swallowed(trail: Any) -> None:
+    with everstep.capture(trail, "x", mode="verify"), suppress(SealedError):
+        Curl().perform()
+
+
+def test_a_type_that_is_written_in_c_is_replaced(tmp_path: Path) -> None:
+    names = ["Curl.perform", "Curl.perform_rb", "Curl.perform_rs", "CurlMulti.add_handle"]
+    assert native._WAYS["pycurl"] == names
+    module: Any = SimpleNamespace(__name__="curl_cffi.curl", Curl=_in_c())
+    plain = module.Curl
+    native.patch(module)
+    assert issubclass(module.Curl, plain)
+    assert module.Curl is not plain
+
+
+def _in_c() -> Any:
+    """A type whose methods cannot be set."""
+
+    class Kind(type):
+        def __setattr__(cls, name: str, value: Any) -> None:
+            raise TypeError(f"cannot set {name!r} attribute of immutable type")
+
+    class Fixed(metaclass=Kind):
+        def perform(self) -> None: ...
+
+    return Fixed
+
+
+def test_gevent_is_refused_where_it_would_change_what_is_recorded(tmp_path: Path) -> None:
+    names = ("patch_all", "patch_socket", "patch_thread", "patch_time")
+    module: Any = SimpleNamespace(__name__="gevent.monkey", **{name: lambda: "changed" for name in names})
+    gevent.patch(module)
+    assert module.patch_all() == "changed"
+    with (
+        everstep.open(tmp_path / "trail.db") as trail,
+        pytest.raises(UnrecordableError, match="gevent"),
+        everstep.capture(trail, "x"),
+    ):
+        module.patch_thread()
+
+
+def test_another_event_loop_than_that_of_asyncio_is_refused(tmp_path: Path) -> None:
+    with (
+        everstep.open(tmp_path / "trail.db") as trail,
+        pytest.raises(UnrecordableError, match="trio"),
+        everstep.capture(trail, "x"),
+    ):
+        httpx.AsyncClient().get("http://127.0.0.1:1/").send(None)  # as a loop does

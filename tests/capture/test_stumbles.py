@@ -1,0 +1,103 @@
+"""What newcomers tried with recorded programs, and what they were told."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+
+import httpx
+import pytest
+
+import everstep
+from everstep.model import Kind
+from tests.capture.server import ModelServer
+from tests.integration.cli_support import COMMAND, at_work, run
+
+
+@pytest.mark.parametrize(
+    ("failure", "raised"),
+    [
+        ("timed out", RuntimeError("timed out")),
+        ("httpx.ConnectTimeout: timed out", httpx.ConnectTimeout("timed out")),
+        ("TimeoutError: it's late: 12", TimeoutError("it's late: 12")),
+        ("note: it is late", RuntimeError("note: it is late")),
+    ],
+)
+def test_a_call_can_have_failed_with_any_error(tmp_path: Path, failure: str, raised: Exception) -> None:
+    with ModelServer() as server, everstep.open(tmp_path / "trail.db") as trail:
+        with everstep.capture(trail, "trip"):
+            httpx.get(f"{server.url}/plain/a")
+        forked = run("fork", "trip", "--failure", f"1={failure}", "--id", "other", "--trail", tmp_path / "trail.db")
+        assert forked.exit_code == 0, forked.output
+        with everstep.capture(trail, "other"), pytest.raises(type(raised)) as found:
+            httpx.get(f"{server.url}/plain/a")
+        assert (type(found.value), str(found.value)) == (type(raised), str(raised))
+        assert len(server.requests) == 1
+
+
+def test_how_an_answer_travelled_is_no_difference_between_runs_and_what_it_said_is(tmp_path: Path) -> None:
+    with ModelServer() as server, everstep.open(tmp_path / "trail.db") as trail:
+        for run_id in ("one", "two"):
+            with everstep.capture(trail, run_id):
+                subprocess.run([sys.executable, "-c", "print('same')"], capture_output=True, check=True)
+                httpx.head(f"{server.url}/plain/a")  # its headers have a number that grows
+                httpx.get(f"{server.url}/plain/a")  # and of this one the body, too
+        one, two = ([step.output for step in trail.steps(run_id) if step.node_type] for run_id in ("one", "two"))
+        assert one[0]["pid"] != two[0]["pid"]
+        assert one[1]["headers"] != two[1]["headers"]
+        found = trail.compare("one", "two")
+        assert [str(pair.verdict) for pair in found.steps if pair.kind is Kind.STEP] == ["same", "same", "changed"]
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "ends"),
+    [(signal.SIGINT, -signal.SIGINT, ["KeyboardInterrupt"]), (signal.SIGTERM, 128 + signal.SIGTERM, [])],
+)
+@pytest.mark.parametrize(
+    "form",
+    [
+        "import time\nprint('ready', flush=True)\ntime.sleep(60)\n",
+        # Ready when its loop is: asyncio leaves a half-made loop behind that complains of itself as it is freed.
+        "import asyncio\nasync def go():\n print('ready', flush=True)\n await asyncio.sleep(60)\nasyncio.run(go())\n",
+    ],
+    ids=["plain", "async"],
+)
+def test_a_program_that_is_told_to_end_says_how_to_go_on_and_shows_its_own_lines_alone(
+    tmp_path: Path, number: int, code: int, ends: list[str], form: str
+) -> None:
+    (tmp_path / "agent.py").write_text(form)
+    program = ["--", sys.executable, "agent.py"]
+    with at_work([*COMMAND, "record", "--id", "trip", "--trail", "t.db", *program], tmp_path, "ready") as recording:
+        recording.send_signal(number)
+        _, told = recording.communicate(timeout=60)
+    *shown, last = told.splitlines()
+    resume = f"everstep resume trip --trail t.db -- {sys.executable} agent.py"
+    assert (recording.returncode, last) == (code, f"everstep: trip was interrupted. Go on with it: {resume}")
+    assert shown[-1:] == ends
+    assert "everstep/" not in "\n".join(shown)
+
+
+def test_a_lenient_replay_compares_all_that_threads_ask_for(tmp_path: Path) -> None:
+    with ModelServer() as server, everstep.open(tmp_path / "trail.db") as trail:
+
+        def program(word: str) -> None:
+            def ask(number: int) -> None:
+                for turn in range(4):
+                    urllib.request.urlopen(f"{server.url}/plain/{word}-{number}-{turn}").read()
+
+            threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        with everstep.capture(trail, "trip"):
+            program("old")
+        with everstep.capture(trail, "trip", mode="lenient") as session:
+            program("new")
+        assert session.report is not None
+        assert [each.cause for each in session.report.divergences] == ["changed argument"] * 16, str(session.report)
