@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from shutil import get_terminal_size
 from types import ModuleType
@@ -18,6 +17,7 @@ from everstep.cli.output import Cell
 from everstep.cli.questions import Questions, text_of
 from everstep.cli.session import Session, about, address, options, run_ids, session
 from everstep.cli.text import brief, whole
+from everstep.cli.typed import value_of
 from everstep.codec.record import StepRecord
 from everstep.errors import NotWaitingError
 from everstep.model import FINISHED, Kind, Run, Status
@@ -46,7 +46,7 @@ class ConflictError(click.ClickException):
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @options
 def cancel(run: str, *, yes: bool) -> int:
-    """End a run. Whoever works on it is asked to: what is at work is finished and kept, nothing more is begun."""
+    """End a run until it is resumed. Who works on it is asked to: what is at work is kept, nothing more is begun."""
     here = session()
     trail = here.open(write=True)
     found = trail.run(run)
@@ -66,7 +66,10 @@ def cancel(run: str, *, yes: bool) -> int:
 @click.argument("run", shell_complete=run_ids)
 @options
 def stop(run: str) -> int:
-    """Ask whoever works on a run to stop when the superstep at work is over. Resume it to go on."""
+    """Ask whoever works on a run to stop when the superstep at work is over. Resume it to go on.
+
+    What is no graph has no supersteps, and is cancelled.
+    """
     here = session()
     trail = here.open(write=True)
     owner = trail.run(run).owner
@@ -94,7 +97,7 @@ def _agreed(here: Session, question: str) -> bool:
 @click.option("--retry", is_flag=True, help="Try an external step again whose outcome is not known.")
 @options
 def answer(run: str, value: str | None, pause: int | None, *, retry: bool) -> int:
-    """Answer what a run waits for: VALUE is JSON if it can be, else text; - reads it from stdin."""
+    """Answer what a run waits for: VALUE is JSON, or text; - reads it from stdin."""
     if (value is None) is not retry:
         raise click.UsageError("give a VALUE, or --retry for an external step whose outcome is not known.")
     here = session()
@@ -139,13 +142,12 @@ def _to_resume(here: Session, trail: Trail, run_id: str) -> str:
 
 
 def _meant(asked: StepRecord | None, text: str) -> Any:
-    """What was typed, as the question allows it; where there is none, JSON if it can be, else text."""
-    if asked is not None and asked.pause is not None:
-        return asking.parse(asked.pause, text)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+    """What was typed, as the question allows it; where nothing says what it allows, JSON or text."""
+    if asked is None or asked.pause is None:
+        return value_of(text)
+    if asked.pause.get("schema") is None and asked.pause.get("options") is None:
+        value_of(text)  # which refuses what breaks off
+    return asking.parse(asked.pause, text)
 
 
 def _question(trail: Trail, run_id: str, pause: int | None) -> StepRecord | None:
@@ -189,7 +191,12 @@ def resume(run: str, command: tuple[str, ...], app: str | None, unknown: str | N
     with apart(as_json=here.output.as_json):
         module, attribute = load(place)
         workflow = workflow_in(module, attribute, found.workflow, Workflow)
-        result = _gone_on_with(_opened_there(module, trail), found, workflow)
+        try:
+            result = _gone_on_with(_opened_there(module, trail), found, workflow)
+        except (KeyboardInterrupt, SystemExit):  # by a signal: it was left where it stands
+            again = here.command("resume", run_id, *(["--app", app] if app else []))
+            here.output.talk(f"{run_id} was interrupted. Go on with it: {again}")
+            raise
     value = None
     if result.completed and workflow.gives_state:
         value = trail.state(run_id, view=True)

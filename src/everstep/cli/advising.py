@@ -56,11 +56,14 @@ def _nexts(
 ) -> Iterator[Sequence[object]]:
     yield from (["show", f"{each.run_id}@{each.seq}"] for each in failed[:_FIRST])
     if run.status is Status.PAUSED and asked.rows:
-        yield from asked.commands()
+        yield from asked.nexts()
         return
     if run.status is Status.FAILED:
         broken = [node for _, node in tree.walk() if node.status is Status.FAILED and not node.superseded]
         yield from (["show", f"{run.id}@{node.seq}"] for node in broken[-1:])
+        if asked.is_unknown:
+            yield from asked.nexts()
+            return
     if at_work:
         yield ["cancel", run.id]
     elif run.status is not Status.COMPLETED and _is_of_a_workflow(tree):
@@ -78,7 +81,7 @@ def _of_a_map(run: Run, items: Items, asked: Questions, *, at_work: bool) -> Ite
     if first is not None:
         yield ["why", first.id]
         yield ["resume", first.id, *still_to_name()]
-    yield from asked.commands()
+    yield from asked.nexts()
     if first is None and not asked.rows:
         yield ["runs", "--parent", run.id]
 

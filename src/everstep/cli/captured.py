@@ -31,6 +31,9 @@ def main() -> int:
             return _ran(trail, words, said)
     except EverstepError as error:
         return _failed(error, said)
+    except KeyboardInterrupt:
+        sys.excepthook = lambda *_: None  # it was printed; and Python ends the process as the signal would
+        raise
 
 
 def _ran(trail: Trail, words: list[str], said: dict[str, Any]) -> int:
@@ -50,6 +53,8 @@ def _ran(trail: Trail, words: list[str], said: dict[str, Any]) -> int:
         sys.stdout = stdout
         if session.replays and session.report is not None:
             return _told_replay(session, said)
+        if isinstance(error, KeyboardInterrupt | SystemExit) and not said.get("quiet"):
+            _say(f"everstep: {session.id} was interrupted. Go on with it: {_resuming(said, session.id)}")
         return _failed(error, said) if isinstance(error, EverstepError) else exits.ERROR
 
     try:
@@ -96,7 +101,7 @@ def _told_replay(session: Session, said: dict[str, Any]) -> int:
         _say(report)
         if report.first is not None and report.first.seq is not None:
             _say(f"next: {_command(said, 'show', f'{session.id}@{report.first.seq}')}")
-            _say(f"      {_forking(said, session.id, report.first.seq)}")
+            _say(f"      {_forking(said, session.id, session.fork_at(report.first.seq))}")
     return exits.OK if report.identical else exits.DIFFERENT
 
 
@@ -105,14 +110,18 @@ def _failed(error: EverstepError, said: dict[str, Any]) -> int:
     if said.get("json"):
         _output(said).data(error={"type": type(error).__name__, "message": text})
     _say(f"everstep: {text}")
-    if isinstance(error, DivergenceError) and error.seq is not None:
-        _say(f"next: {_forking(said, error.run_id, error.seq)}")
+    if isinstance(error, DivergenceError) and error.fork_at is not None:
+        _say(f"next: {_forking(said, error.run_id, error.fork_at)}")
     return exits.code_of(error)
 
 
-def _forking(said: dict[str, Any], run_id: str, seq: int) -> str:
-    """How to go on with the program as it is, from before a step."""
-    return f"{_command(said, 'fork', run_id, '--at', max(seq - 1, 0))} -- {shlex.join(said['words'])}"
+def _forking(said: dict[str, Any], run_id: str, at: int) -> str:
+    """How to go on with the program as it is."""
+    return f"{_command(said, 'fork', run_id, '--at', at)} -- {shlex.join(said['words'])}"
+
+
+def _resuming(said: dict[str, Any], run_id: str) -> str:
+    return f"{_command(said, 'resume', run_id)} -- {shlex.join(said['words'])}"
 
 
 def _command(said: dict[str, Any], *words: object) -> str:

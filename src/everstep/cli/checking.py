@@ -64,11 +64,11 @@ def heard() -> Iterator[list[str]]:
 def report_of(report: Report) -> dict[str, Any]:
     """What was found, with --json."""
     damage = [{"what": one.what, "run": one.run_id, "seq": one.seq, "intact": one.intact} for one in report.damage]
-    return {"ok": report.ok, "runs": report.runs, "entries": report.steps, "damage": damage}
+    return {"ok": report.ok, "runs": report.runs, "entries": report.entries, "damage": damage}
 
 
 def _print_report(here: Session, report: Report) -> None:
-    checked = f"{count(report.runs, 'run')}, {report.steps:,} entries"
+    checked = f"{count(report.runs, 'run')}, {count(report.entries, 'entry')}"
     if report.ok:
         here.output.line(Cell(f"{checked}: intact", "green"))
         return

@@ -60,6 +60,11 @@ def _tell(here: Session, found: Comparison, *, everything: bool) -> None:
     if found.changes:
         output.line()
         _show_changes(output, found, everything=everything)
+    if found.children:
+        output.line()
+        lines = [str(two) for two in found.children]
+        for line in lines if everything else _few(lines, "child run"):
+            output.line(line)
     _advise(here, found)
 
 
@@ -158,12 +163,11 @@ def _show_changes(output: Output, found: Comparison, *, everything: bool) -> Non
 
 def _advise(here: Session, found: Comparison) -> None:
     """Say which commands are worth typing next."""
-    first = found.first
-    if first is None:
+    first, inside = found.first, next((two for two in found.children if None not in two), None)
+    if first is None and found.changes:
         here.output.talk(f"next: {here.command('diff', found.a.address, found.b.address)}")
-        return
-    for row in (first.a, first.b):
+    for row in () if first is None else (first.a, first.b):
         if row is not None:
             here.output.talk(f"next: {here.command('show', f'{row.run_id}@{row.seq}')}")
-    if first.a is not None and first.b is not None and first.a.child_run_id and first.b.child_run_id:
-        here.output.talk(f"next: {here.command('compare', first.a.child_run_id, first.b.child_run_id)}")
+    if inside is not None:
+        here.output.talk(f"next: {here.command('compare', *inside)}")

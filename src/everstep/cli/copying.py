@@ -102,7 +102,7 @@ def _refused(refusal: Refusal) -> str:
 
 
 def _sums(done: Copied) -> str:
-    return f"{count(done.runs, 'run')}, {done.steps:,} {'entry' if done.steps == 1 else 'entries'}"
+    return f"{count(done.runs, 'run')}, {count(done.entries, 'entry')}"
 
 
 def _tell(here: Session, done: Copied, source: str, to: str) -> None:
@@ -127,7 +127,7 @@ def _data(done: Copied, source: str, to: str) -> dict[str, Any]:
         {"run": refusal.run_id, "type": type(refusal.error).__name__, "reason": exits.words_of(refusal.error)}
         for refusal in done.refused
     ]
-    sums = {"runs": done.runs, "steps": done.steps, "blobs": done.blobs, "bytes": done.bytes}
+    sums = {"runs": done.runs, "entries": done.entries, "blobs": done.blobs, "bytes": done.bytes}
     return {"from": source, "to": to, **sums, "same": done.same, "ahead": done.ahead, "refused": refused}
 
 

@@ -196,5 +196,5 @@ def _in_words(growth: dict[str, Any] | None) -> str:
 
 def _verified(report: dict[str, Any]) -> Cell:
     if report["ok"]:
-        return Cell(f"intact: {report['runs']:,} runs, {report['entries']:,} entries", "green")
+        return Cell(f"intact: {count(report['runs'], 'run')}, {count(report['entries'], 'entry')}", "green")
     return Cell(f"{count(len(report['damage']), 'place')} damaged", "red")

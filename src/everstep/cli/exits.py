@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from everstep import errors
 
 OK, ERROR, USAGE, NOT_FOUND, DIFFERENT, CONFLICT, DAMAGED, WAITING, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 7, 130
@@ -49,4 +51,5 @@ def words_of(error: BaseException) -> str:
     text = str(error) or type(error).__name__
     for python, here in _WORDS.items():
         text = text.replace(python, here)
-    return text
+    run_id = getattr(error, "run_id", None)
+    return text if run_id is None else text.replace("`everstep answer RUN ", f"`everstep answer {shlex.quote(run_id)} ")

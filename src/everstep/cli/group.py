@@ -28,7 +28,7 @@ _COMMANDS = {  # the module of each, and what it does in a line
     "search": ("reading", "find steps by their words"),
     "verify": ("checking", "check the hash chain"),
     "doctor": ("doctor", "what is installed, is the trail well"),
-    "cancel": ("acting", "end a run"),
+    "cancel": ("acting", "end a run until it is resumed"),
     "stop": ("acting", "have a run stop where it can go on"),
     "answer": ("acting", "answer a run that waits"),
     "resume": ("acting", "go on with a run"),
@@ -56,6 +56,16 @@ class Cli(click.Group):
         name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
         command: click.Command = getattr(import_module(f"everstep.cli.{_COMMANDS[cmd_name][0]}"), name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the words begin with. Raises UsageError with what may have been meant."""
+        if args[0] in _COMMANDS or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        near = import_module("difflib").get_close_matches(args[0], _COMMANDS, 1)
+        meant = f" Did you mean {near[0]!r}?" if near else ""
+        raise click.UsageError(f"there is no command {args[0]!r:.80}.{meant} `everstep --help` lists them.", ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
         """The list of commands, none of them loaded for it."""
@@ -96,7 +106,8 @@ def _failed(error: Exception, *, as_json: bool) -> int:
     """Say what went wrong, and with which code to exit."""
     if isinstance(error, click.ClickException):
         code, text = error.exit_code, error.format_message()
-        context = error.ctx if isinstance(error, click.UsageError) else None
+        is_help = isinstance(error, click.exceptions.NoArgsIsHelpError)  # which says the usage itself
+        context = error.ctx if isinstance(error, click.UsageError) and not is_help else None
         shown = f"{context.get_usage()}\n{text}" if context is not None else text
     else:
         exits = import_module("everstep.cli.exits")

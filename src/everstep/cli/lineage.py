@@ -27,7 +27,7 @@ def show_family(here: Session, trail: Trail, run_id: str) -> None:
             Cell(_indent(depth) + run.id, "bold" if run.id == run_id else ""),
             "" if run.fork_seq is None else str(run.fork_seq),
             status_cell(standing(trail, run)),
-            count(run.step_count, "entry").replace("entrys", "entries"),
+            count(run.step_count, "entry"),
         ]
         for depth, run in found
     ]

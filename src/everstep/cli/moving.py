@@ -10,6 +10,7 @@ import click
 
 from everstep.cli import exits
 from everstep.cli.app import AppError, apart, load, named, workflow_in
+from everstep.cli.capturing import typed_before
 from everstep.cli.session import Session, options, run_ids, session
 from everstep.cli.text import count
 from everstep.run.workflows import Workflow
@@ -48,6 +49,10 @@ def export(run: str, file: str | None, app: str | None, *, as_test: bool) -> int
         raise click.UsageError("--app is for the test: add --as-test.")
     trail = here.open()
     found = trail.run(run)
+    words = typed_before(trail, found.id)
+    if as_test and words is not None:  # before anything is loaded: to import a program is to run it
+        again = here.command("replay", found.id, "--", *(words or ["python", "PROGRAM"]))
+        raise click.UsageError(f"{found.id} is the run of a program: leave out --as-test, and have a test run {again}")
     place = Path(file or f"{_name(found.id, '-')}{SUFFIX}")
     with apart(as_json=here.output.as_json):
         test = _test(place, named(app), found.workflow) if as_test else None

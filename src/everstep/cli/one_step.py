@@ -13,6 +13,7 @@ from everstep.cli.text import brief, duration, stamp
 from everstep.cli.values import show_leaves, show_value
 from everstep.codec.record import StepRecord
 from everstep.errors import ErasedError
+from everstep.journal.track import OUTPUT
 from everstep.trail.trail import Trail
 
 _WIDE = 200  # characters that a value may take in a line
@@ -73,10 +74,11 @@ def _facts(row: StepRecord) -> Iterator[tuple[str, Cell | str]]:
     yield "status", status_cell(str(row.status))
     yield "started", stamp(row.started_at)
     yield "took", duration(row.duration_ms)
+    about = {name: value for name, value in (row.metadata or {}).items() if name != OUTPUT}  # which its outcome shows
     facts = {"superstep": None if row.superstep is None else str(row.superstep),
              "node": row.node_type, "chose": row.decision is not None and decision_text(row),
              "cached": row.cached and "yes", "took versions": row.input_versions and brief(row.input_versions, _WIDE),
              "inside": row.parent, "lane": row.lane, "attempt": row.attempt if row.attempt > 1 else None,
-             "child run": row.child_run_id, "metadata": row.metadata and brief(row.metadata, _WIDE),
+             "child run": row.child_run_id, "metadata": about and brief(about, _WIDE),
              "usage": row.usage and brief(row.usage, _WIDE), "external": row.external and "yes"}  # fmt: skip
     yield from ((name, str(value)) for name, value in facts.items() if value)

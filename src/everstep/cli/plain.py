@@ -14,7 +14,7 @@ from everstep.codec.delta import APPEND, SET, SPLICE, VERBS
 from everstep.codec.encoding import Generic
 from everstep.codec.record import StepRecord
 from everstep.errors import DamagedError, ErasedError
-from everstep.model import Checkpoint, Run, StepError
+from everstep.model import Checkpoint, Run, Status, StepError
 from everstep.trail.compare import MISSING, Change
 from everstep.trail.owner import is_copy
 
@@ -75,11 +75,16 @@ def run(found: Run, *, interrupted: bool) -> dict[str, Any]:
     return {
         "id": found.id, "workflow": found.workflow, "status": str(found.status), "interrupted": interrupted,
         "half_copied": is_copy(found.owner),
-        "entries": found.step_count, "oldest": found.oldest, "errors": found.error_count, "tags": found.tags,
+        "entries": found.step_count, "oldest": found.oldest, "errors": errors(found), "tags": found.tags,
         "created_at": moment(found.created_at), "ended_at": moment(found.ended_at), "duration_ms": found.duration_ms,
         "owner": found.owner, "parent_run_id": found.parent_run_id, "forked_from": found.forked_from,
         "fork_seq": found.fork_seq, "retry_of": found.retry_of, "retry_index": found.retry_index,
     }  # fmt: skip
+
+
+def errors(found: Run) -> int:
+    """How many steps failed; 1 where only the code between them did, and the run with it."""
+    return found.error_count or int(found.status is Status.FAILED)
 
 
 def step(record: StepRecord) -> dict[str, Any]:

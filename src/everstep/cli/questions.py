@@ -48,6 +48,18 @@ class Questions:
         for row in self.rows[:_FIRST]:
             yield ["answer", row.run_id, "VALUE", *(["--pause", row.seq] if self._several[row.run_id] > 1 else [])]
 
+    def nexts(self) -> Iterator[Sequence[object]]:
+        """The same, and how an external step whose outcome is not known is tried again."""
+        for words, row in zip(self.commands(), self.rows, strict=False):
+            yield words
+            if row.kind is Kind.INTENT:
+                yield ["--retry" if word == "VALUE" else word for word in words]
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the outcome of an external step is: until somebody says, the run fails, or waits, with it again."""
+        return any(row.kind is Kind.INTENT for row in self.rows)
+
     def data(self) -> list[dict[str, Any]]:
         """All of them for programs."""
         return [_data(row) for row in self.rows]

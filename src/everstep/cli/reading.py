@@ -142,7 +142,7 @@ def _run_row(here: Session, run: Run, inside: int | None, *, interrupted: bool) 
         duration(run.duration_ms),
         *([] if inside is None else [str(inside) if inside else "-"]),
         str(run.step_count),
-        Cell(str(run.error_count), "red" if run.error_count else ""),
+        Cell(str(plain.errors(run)), "red" if plain.errors(run) else ""),
         Cell(tags_text(run.tags), "dim"),
     ]
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
+from everstep.capturing.command import CAPTURED
 from everstep.cli import exits, plain
+from everstep.cli.advising import go_on_with
 from everstep.cli.app import apart, app_option, configured, load, named, still_to_name, workflow_in
 from everstep.cli.capturing import ask_for_program, children_option, command_argument, launch, replayed, with_children
-from everstep.cli.session import Session, address, options, run_ids, session
+from everstep.cli.session import Session, about, address, options, run_ids, session
+from everstep.cli.typed import error_of, value_of
 from everstep.run.workflows import Workflow
 from everstep.trail.forking import Forking
+from everstep.trail.inside import is_map
 from everstep.trail.replayed import ReplayReport
 from everstep.trail.trail import Trail
 
@@ -50,9 +53,9 @@ def replay(
     if command:
         replayed(here, run, command, mode, seal, allow)
     trail = here.open()
-    if mode not in {"recorded", None}:
-        ask_for_program(here, "replay", trail, run)
     wanted = mode or ("verify" if app or configured() else "recorded")
+    if wanted != "recorded":  # before anything is loaded: to import a program is to run it
+        ask_for_program(here, "replay", trail, run)
     place = None if wanted == "recorded" else named(app)
     with apart(as_json=here.output.as_json):
         workflow = None
@@ -64,6 +67,9 @@ def replay(
         here.output.data(replay=report.to_dict(plain.change))
     else:
         _tell(here, report)
+        said = about(trail, run)
+        if wanted == "recorded" and ("code" in said or CAPTURED in said):  # what was recorded by hand has no code
+            here.output.talk(f"to compare it with the code: {here.command('replay', run, *still_to_name(said))}")
     return exits.OK if report.identical else exits.DIFFERENT
 
 
@@ -84,7 +90,7 @@ def _tell(here: Session, report: ReplayReport) -> None:
 @click.option("--set", "changes", metavar="PATH=VALUE", multiple=True, help="Change the state there.")
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="Change an input, from there on.")
 @click.option("--outcome", metavar="SEQ=VALUE", help="Let a step have given this; it is the last one that is shared.")
-@click.option("--failure", metavar="SEQ=TEXT", help="Let a step have failed with this.")
+@click.option("--failure", metavar="SEQ=TEXT", help="Let a step have failed with this, or with TYPE: TEXT.")
 @click.option("--reuse", is_flag=True, help="Use what the run did later, where the same is asked for.")
 @children_option
 @options
@@ -125,8 +131,9 @@ def fork(
         here.output.data(fork={"run": made, "forked_from": run_id, "at": trail.run(made).fork_seq})
     else:
         here.output.talk(f"made {made}, which shares {run_id} up to step {trail.run(made).fork_seq}.")
-        about = trail.step(made, 0, view=True).metadata if trail.store.run(made).base == 0 else None
-        here.output.talk(f"next: {here.command('resume', made, *still_to_name(about))}")
+        start = trail.step(made, 0, view=True) if trail.store.run(made).base == 0 else None
+        words = still_to_name(None if start is None else start.metadata)
+        here.output.talk(go_on_with(made) if is_map(start) else f"next: {here.command('resume', made, *words)}")
     return exits.OK
 
 
@@ -144,19 +151,14 @@ def _outcome(outcome: str | None, failure: str | None, at: int | None) -> tuple[
         raise click.UsageError(f"{seq!r} is no step; say SEQ=VALUE.")
     if at is not None and at != int(seq):
         raise click.UsageError(f"a fork that changes what step {seq} gave is made there: leave out --at {at}.")
-    return int(seq), RuntimeError(value) if outcome is None else value
+    return int(seq), error_of(value) if outcome is None else value
 
 
 def _pair(given: str, *, text: bool = False) -> tuple[str, Any]:
     name, sign, value = given.partition("=")
     if not sign or not name:
         raise click.UsageError(f"{given!r} says no value; write NAME=VALUE, and SEQ=VALUE for an outcome.")
-    if text:
-        return name, value
-    try:
-        return name, json.loads(value)
-    except (ValueError, RecursionError):
-        return name, value
+    return name, value if text else value_of(value)
 
 
 def _path(name: str) -> Any:

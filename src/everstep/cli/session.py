@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -173,9 +172,7 @@ def address(trail: Trail, text: str) -> tuple[str, int | None]:
 
 def is_interrupted(trail: Trail, run: Run) -> bool:
     """Whether a run that has not ended is at work nowhere."""
-    if run.status is not _MODEL.Status.ACTIVE:
-        return False
-    return run.owner is None or _OWNER.is_gone(run.owner) or trail.store.run(run.id).lease < time.time()
+    return run.status is _MODEL.Status.ACTIVE and not _OWNER.is_at_work(run.owner, trail.store.run(run.id).lease)
 
 
 def standing(trail: Trail, run: Run) -> str:

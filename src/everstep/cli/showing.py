@@ -201,7 +201,7 @@ def _counts(run: Run, tree: Outline) -> str:
         count(sum(len(node.earlier) for node in nodes), "failed attempt")
         if any(node.earlier for node in nodes)
         else "",
-        count(run.step_count, "entry").replace("entrys", "entries"),
+        count(run.step_count, "entry"),
     ]
     return ", ".join(filter(None, parts))
 
