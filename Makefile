@@ -7,9 +7,10 @@ PYTEST_ARGS ?= -q -n auto --maxprocesses 8
 # On the newest Python: what runs code, in tasks, threads and processes. On those between: where Pythons differ most.
 # The rest is the same whatever the Python.
 FEW = -m 'not torture and not many' tests/capture/test_agents.py tests/capture/test_clock.py tests/capture/test_sleeping.py \
-	tests/capture/test_subprocess.py tests/capture/test_threads.py tests/capture/test_changes.py tests/integration/test_run_*
-OTHERS = $(FEW) tests/unit tests/corpus tests/programs tests/integration/test_graph_* \
-	tests/integration/test_map* tests/integration/test_replay* tests/integration/test_kill*
+	tests/capture/test_subprocess.py tests/capture/test_threads.py tests/capture/test_changes.py \
+	$(filter-out %kills.py,$(wildcard tests/integration/test_run_*))
+OTHERS = $(FEW) tests/unit tests/corpus tests/programs tests/integration/test_graph_* tests/integration/test_map* \
+	tests/integration/test_replay*
 BENCH_ARGS ?=
 MAKEFLAGS += --no-print-directory
 
@@ -78,7 +79,7 @@ define make_environment
 		"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
 			echo "$(PYTHON) cannot make virtual environments. Install its venv module (Debian and Ubuntu: apt install python3-venv) or uv." >&2; exit 1; }; \
 		"$(PYTHON)" -m venv $(@D) && \
-		$(@D)/bin/python -m pip install -qq --no-input --disable-pip-version-check $(1); \
+		$(@D)/bin/python -m pip install -qq --no-compile --no-input --disable-pip-version-check $(1); \
 	fi
 	@touch $@
 endef
