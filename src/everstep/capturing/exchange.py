@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from everstep.capturing import turns
 from everstep.capturing.calls import Call
@@ -25,6 +25,9 @@ from everstep.run.flow import Suspended
 from everstep.run.lanes import CURRENT, Lane
 from everstep.run.restoring import restored
 from everstep.trail.late import asyncio
+
+if TYPE_CHECKING:
+    from everstep.capturing.telemetry import Aside
 
 _HALTED = 3  # the status of a program that nobody asks for one: whoever captures it tells of the cause
 
@@ -287,9 +290,9 @@ class inside:  # noqa: N801 - it is used as a function is
 
     __slots__ = ("_lane", "_token")
 
-    def __init__(self, exchange: Exchange) -> None:
-        assert exchange.inner is not None  # noqa: S101 - it has begun
-        self._lane = exchange.inner
+    def __init__(self, call: Exchange | Aside) -> None:
+        assert call.inner is not None  # noqa: S101 - it has begun
+        self._lane = call.inner
 
     def __enter__(self) -> None:
         self._token = CURRENT.set(self._lane)

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 from everstep.capturing import codings, deltas, providers
 from everstep.capturing.calls import Call
 from everstep.capturing.sizes import by_lines, by_placeholders
+from everstep.capturing.telemetry import is_telemetry
 from everstep.policy.redaction import PLACEHOLDER
 from everstep.run.steps import Unknown
 
@@ -74,6 +75,7 @@ def request(
     return Call(
         name, asked, FORM, revive, external=external, unknown=unknown, node_type=node_type, is_temporary=_is_temporary,
         is_hidden=lambda: PLACEHOLDER in body or _HIDDEN in "\n".join((url, *headers.values())),
+        is_telemetry=model is None and is_telemetry(method, parts.hostname, parts.path),
     )  # fmt: skip
 
 

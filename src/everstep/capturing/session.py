@@ -121,6 +121,7 @@ class Session:
             told = {name: getattr(how, name) for name in ("unknown", "durability", "clock", "entropy")}
             self.children = _CHILDREN.Children(life.run, program.children, told)
         self.strays: list[str] = []  # the names of threads that asked, and that no lane of the program started
+        self.telemetry: set[str] = set()  # where it goes to: its calls are no steps
         self.value: Any = None  # what the program gave
         self.report: ReplayReport | None = None
         self._seal: Seal | None = None

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from everstep.capturing import calling
 from everstep.capturing.calling import AwaitedChunks, AwaitedRecordedChunks
 from everstep.capturing.calls import Call
 from everstep.capturing.http import FORM, Head, pairs, request
@@ -20,6 +19,7 @@ from everstep.capturing.layout import checked
 from everstep.capturing.seams import aiohttp_bodies, aiohttp_errors, aiohttp_sockets
 from everstep.capturing.seams.likeness import Stage
 from everstep.capturing.session import boundary
+from everstep.capturing.telemetry import Aside, http_call_awaited
 from everstep.run.lanes import Lane, here
 
 _OF_THE_PACKED = frozenset({"content-encoding", "content-length"})
@@ -75,7 +75,7 @@ class _Seam:
         answers: list[Any] = []
         stage = Stage()
         with stage.asked(), _out_of_time(asked):
-            head, chunks = await calling.call_awaited(lane, self._call(lane, asked, body), live)
+            head, chunks = await http_call_awaited(lane, self._call(lane, asked, body), live)
         response = answers[0] if answers else await revived(self.aio, asked, head)
         await self._give(response, head, chunks)
         return response
@@ -88,8 +88,10 @@ class _Seam:
         call.form = AS_READ
         return call
 
-    async def _give(self, response: Any, head: _Head, chunks: AwaitedChunks | AwaitedRecordedChunks) -> None:
+    async def _give(self, response: Any, head: _Head, chunks: AwaitedChunks | AwaitedRecordedChunks | Aside) -> None:
         """Have the body of an answer read from these chunks."""
+        if isinstance(chunks, Aside):
+            return
         if isinstance(response.content, self.aio.streams.EmptyStreamReader):
             async for _ in chunks:
                 pass

@@ -20,6 +20,7 @@ from everstep.capturing.calls import Call
 from everstep.capturing.http import Head, request
 from everstep.capturing.layout import checked
 from everstep.capturing.session import boundary
+from everstep.capturing.telemetry import http_call
 from everstep.capturing.wire import Answer, Source, Wire, head_of, revived
 from everstep.errors import UnknownLayoutError
 from everstep.run.lanes import Lane
@@ -135,7 +136,7 @@ class _Seam:
             finally:
                 going.sending = False
 
-        head, chunks = calling.call(going.lane, _call(connection, going), live)
+        head, chunks = http_call(going.lane, _call(connection, going), live)
         going.answer = head, chunks
         setattr(connection, _STATE, _SENT)  # until the program asks for the answer
         setattr(connection, _RESPONSE, None)

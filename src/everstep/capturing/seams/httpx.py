@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Iterator
 from types import ModuleType
 from typing import Any
 
-from everstep.capturing import calling
 from everstep.capturing.calls import Call
 from everstep.capturing.http import Head, pairs, request
 from everstep.capturing.layout import checked
 from everstep.capturing.session import boundary
+from everstep.capturing.telemetry import http_call, http_call_awaited
 from everstep.capturing.wire import revived
 from everstep.run.lanes import Lane
 
@@ -36,7 +36,7 @@ def patch(hx: ModuleType) -> None:
             return _head(response), _Source(response.stream)
 
         answers: list[Any] = []
-        head, chunks = calling.call(lane, _call(hx, lane, request), live)
+        head, chunks = http_call(lane, _call(hx, lane, request), live)
         return _response(hx, head, body(chunks), answers)
 
     async def handle_async_request(self: Any, request: Any) -> Any:
@@ -51,7 +51,7 @@ def patch(hx: ModuleType) -> None:
             return _head(response), _AwaitedSource(response.stream)
 
         answers: list[Any] = []
-        head, chunks = await calling.call_awaited(lane, _call(hx, lane, request), live)
+        head, chunks = await http_call_awaited(lane, _call(hx, lane, request), live)
         return _response(hx, head, awaited_body(chunks), answers)
 
     hx.HTTPTransport.handle_request = handle_request

@@ -14,10 +14,10 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from types import ModuleType
 from typing import Any
 
-from everstep.capturing import calling
 from everstep.capturing.http import Head, request
 from everstep.capturing.layout import checked
 from everstep.capturing.session import boundary
+from everstep.capturing.telemetry import http_call
 from everstep.capturing.wire import Answer, Source, Wire, head_of, revived
 from everstep.errors import UnknownLayoutError
 from everstep.run.lanes import Lane
@@ -92,7 +92,7 @@ class _Attempt:
         asked["body"], body = _known(asked["body"])
         headers = {str(name).lower(): str(value) for name, value in (asked["headers"] or {}).items()}
         call = request(asked["method"], self._url(), headers, body, self._revive, lane.run.captured.unknown)
-        head, chunks = calling.call(lane, call, self._live)
+        head, chunks = http_call(lane, call, self._live)
         if not self._is_live:
             self._pool.num_requests += 1
         return self._response(head, chunks)
