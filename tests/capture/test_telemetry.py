@@ -47,7 +47,7 @@ from tests.capture.server import ModelServer
         ("POST", "https://shop.example/logs", False),
     ],
 )
-def test_telemetry_is_known_by_where_it_goes(method: str, url: str, expected: bool) -> None:
+def test_telemetry_is_known_by_where_it_goes(method: str, url: str, *, expected: bool) -> None:
     parts = urlsplit(url)
     assert is_telemetry(method, parts.hostname, parts.path) is expected
 
