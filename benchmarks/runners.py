@@ -226,7 +226,7 @@ def runs_command(directory: Path, repeats: int = 7) -> float:
     with everstep.open(path) as trail:
         for _ in range(20):
             everstep.Runner(trail).run(many_small, 3, _Seconds([1.0]))
-    return _wall([sys.executable, "-m", "everstep.cli", "runs", "--trail", str(path)], repeats)
+    return _wall([sys.executable, "-m", "everstep", "runs", "--trail", str(path)], repeats)
 
 
 def _wall(command: list[str], repeats: int) -> float:

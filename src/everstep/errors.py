@@ -528,6 +528,12 @@ class JournalError(EverstepError):
     """Code and record do not go together."""
 
 
+_OF_OUTCOMES = {  # what a replay finds when it executes something again
+    "changed result": "does not give what it gave",
+    "changed retry": "is tried otherwise",
+}
+
+
 class DivergenceError(JournalError):
     """The code asks for another step than the record has. Nothing was executed and nothing was written."""
 
@@ -554,14 +560,19 @@ class DivergenceError(JournalError):
         where = f"step {self.seq}" if self.seq is not None else f"position {self.position}"
         lane = f" of lane {self.lane!r}" if self.lane else ""
         skipped = f" (not asked for: {self.passed_over})" if self.skipped else ""
+        executed = "" if self.cause in _OF_OUTCOMES else " It was not executed."
         return (
-            f"run {self.run_id!r} diverged at {where}{lane}, {self.cause}: {self._parting()}{skipped}.{self.detail} "
-            "It was not executed. If the code is what it was, it depends on something that changes from run to run "
+            f"run {self.run_id!r} diverged at {where}{lane}, {self.cause}: {self.parting}{skipped}.{self.detail}"
+            f"{executed} If the code is what it was, it depends on something that changes from run to run "
             "(the clock, random numbers, the order of threads or of a set): make that a step. Else put the code back, "
             f"or fork the run before this step and go on from there.{self._renamed()}"
         )
 
-    def _parting(self) -> str:
+    @property
+    def parting(self) -> str:
+        """In what the code and the record differ."""
+        if self.cause in _OF_OUTCOMES:
+            return f"{self.requested!r} {_OF_OUTCOMES[self.cause]}"
         if self.recorded == self.requested and self.cause == "changed argument":
             return f"the code asks for {self.requested!r} with other arguments than the record has"
         if self.recorded == self.requested:
@@ -851,11 +862,12 @@ class HiddenValueError(CaptureError):
 class SealedError(CaptureError):
     """A replay reached out to something that is not on record."""
 
-    def __init__(self, what: str, where: str) -> None:
+    def __init__(self, what: str, where: str, folder: str | None = None) -> None:
         self.what, self.where = what, where
+        allow = "replay it without a seal: --seal off" if folder is None else f"allow its folder: --allow {folder}"
         super().__init__(
             f"{where} would {what}, which is not on record: a replay is sealed off from the outside. Record the "
-            "program again, or, if it does no harm, replay it with less of a seal."
+            f"program again, or, if it does no harm, {allow}"
         )
 
 

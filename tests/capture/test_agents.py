@@ -14,7 +14,7 @@ AGENTS = [
     "openai_sync", "openai_async", "anthropic_sync", "anthropic_async", "httpx_agent", "requests_agent", "urllib_agent",
     "aiohttp_agent", "threads", "langgraph_agent", "subprocess_agent", "tool_loop", "long_agent", "failing", "exits",
 ]  # fmt: skip
-EVERSTEP = (sys.executable, "-m", "everstep.cli")
+EVERSTEP = (sys.executable, "-m", "everstep")
 
 
 def _replays(agent: str, folder: Path, times: int) -> None:

@@ -55,7 +55,7 @@ class Ground:
         before = f"{PYTHON.parent}{os.pathsep}{os.environ['PATH']}"
         env = environment(self.server.url, EVERSTEP_TRAIL="trail.db", PATH=before, TMPDIR=str(self.folder), **more)
         return subprocess.Popen(
-            [sys.executable, "-m", "everstep.cli", *words], cwd=self.folder, env=env, stdout=subprocess.PIPE,
+            [sys.executable, "-m", "everstep", *words], cwd=self.folder, env=env, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
 

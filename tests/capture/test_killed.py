@@ -18,7 +18,7 @@ from tests.capture.server import ModelServer
 
 def _start(server: ModelServer, folder: Path, *words: str, agent: str) -> subprocess.Popen[str]:
     env = environment(server.url, EVERSTEP_TRAIL=str(folder / "trail.db"), STEPS="8")
-    command = [sys.executable, "-m", "everstep.cli", *words, "--", sys.executable, str(AGENTS / f"{agent}.py")]
+    command = [sys.executable, "-m", "everstep", *words, "--", sys.executable, str(AGENTS / f"{agent}.py")]
     return subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

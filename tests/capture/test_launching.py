@@ -98,7 +98,7 @@ main.main()
 
 def test_a_recorded_program_loads_nothing_that_only_others_need(tmp_path: Path) -> None:
     program = ["--", sys.executable, "-c", "import gc, sys; print(gc.isenabled(), *sys.modules)"]
-    words = [sys.executable, "-m", "everstep.cli", "record", "--trail", str(tmp_path / "trail.db"), *program]
+    words = [sys.executable, "-m", "everstep", "record", "--trail", str(tmp_path / "trail.db"), *program]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     collects, *loaded = done.stdout.split()
     assert collects == "True"

@@ -47,7 +47,7 @@ class Shell:
     def start(self, *words: str, **more: str) -> subprocess.Popen[str]:
         env = environment(self.server.url, EVERSTEP_TRAIL="trail.db", **more)
         return subprocess.Popen(
-            [sys.executable, "-m", "everstep.cli", *words], cwd=self.folder, env=env, stdout=subprocess.PIPE,
+            [sys.executable, "-m", "everstep", *words], cwd=self.folder, env=env, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 

@@ -6,9 +6,11 @@ import json
 import os
 import re
 import socket
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -182,6 +184,29 @@ def test_a_refusal_that_the_program_swallows_counts_all_the_same(tmp_path: Path)
         assert not session.report.identical
         line, text = caught.value.where.rpartition(":")[2], Path(__file__).read_text("utf-8").splitlines()
         assert "socket.create_connection" in text[int(line) - 1]
+
+
+def test_a_refusal_names_the_folder_that_would_have_to_be_allowed(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("elsewhere")))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (out := tmp_path / "my out").mkdir()
+    tries: list[tuple[Callable[[], object], str]] = [
+        (lambda: Path("out.txt").write_text("a"), "--allow ."),
+        (lambda: out.chmod(0o700), f"--allow '{out}'"),
+        ((out / "a").mkdir, f"--allow '{out}'"),
+        (lambda: sqlite3.connect("/nowhere/a.db"), "--allow /nowhere"),
+        (lambda: socket.create_connection(("127.0.0.1", 9)), "--seal off"),
+    ]
+    with everstep.open(tmp_path / "trail.db") as trail:
+        with everstep.capture(trail, "r"):
+            pass
+        for attempt, way_out in tries:
+            with pytest.raises(SealedError) as caught, everstep.capture(trail, "r", mode="verify", seal="files"):
+                attempt()
+            assert str(caught.value).endswith(way_out)
 
 
 def test_outside_of_a_replay_nothing_is_sealed(tmp_path: Path) -> None:

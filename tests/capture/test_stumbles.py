@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 import everstep
+from everstep.errors import DivergenceError
 from everstep.model import Kind
 from tests.capture.server import ModelServer
 from tests.integration.cli_support import COMMAND, at_work, run
@@ -101,3 +102,17 @@ def test_a_lenient_replay_compares_all_that_threads_ask_for(tmp_path: Path) -> N
             program("new")
         assert session.report is not None
         assert [each.cause for each in session.report.divergences] == ["changed argument"] * 16, str(session.report)
+
+
+def test_a_replay_whose_result_differs_says_so_and_in_what(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "trail.db") as trail:
+        with pytest.raises(ValueError, match="once"), everstep.capture(trail, "trip"):
+            raise ValueError("once")
+        with pytest.raises(DivergenceError) as caught, everstep.capture(trail, "trip", mode="verify"):
+            raise ValueError("twice")
+    said = str(caught.value)
+    assert said.startswith(
+        "run 'trip' diverged at step 1, changed result: 'program' does not give what it gave. Changed: error: "
+    )
+    assert "'ValueError: once'" in said
+    assert "not executed" not in said

@@ -250,7 +250,7 @@ def test_a_second_recording_gets_other_answers(tmp_path: Path) -> None:
 
 
 def test_the_agent_replays_without_path_or_server(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "everstep.cli"]
+    command = [sys.executable, "-m", "everstep"]
     agent = ["--", sys.executable, str(AGENTS / "subprocess_agent.py")]
     with ModelServer() as server:
         env = environment(server.url, EVERSTEP_TRAIL="trail.db", PYTHONPATH=str(ROOT / "src"))

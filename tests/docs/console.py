@@ -19,7 +19,7 @@ _TIMES = re.compile(
     r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|\+00:00)|\b\d[\d,.]*\s(?:µs|ms|s|min|h|d)\b(?:\sago)?|(?<=\s)now\b|\b[\d,]+\.\d{3}\b"
 )
 _SETTING = re.compile(r"[A-Z_]+=")  # of a variable, before a command, as shells have it
-_PROGRAMS = {"python": [sys.executable, "-u"], "everstep": [sys.executable, "-m", "everstep.cli"]}
+_PROGRAMS = {"python": [sys.executable, "-u"], "everstep": [sys.executable, "-m", "everstep"]}
 
 
 def commands_of(text: str) -> list[tuple[str, str]]:

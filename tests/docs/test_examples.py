@@ -43,7 +43,7 @@ def example(name: str, *args: str) -> str:
 
 def everstep(*args: str) -> str:
     """What the command line prints."""
-    return _run("-m", "everstep.cli", *args)
+    return _run("-m", "everstep", *args)
 
 
 def told_commands(printed: str) -> list[str]:
@@ -56,7 +56,7 @@ def told_commands(printed: str) -> list[str]:
 def _run(*args: str) -> str:
     done = subprocess.run([sys.executable, *args], capture_output=True, text=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == "" or "everstep.cli" in args
+    assert done.stderr == "" or "everstep" in args
     return done.stdout
 
 

@@ -23,7 +23,7 @@ from everstep.cli.group import cli
 from everstep.model import Kind
 from tests.integration.support import environment
 
-COMMAND = [sys.executable, "-m", "everstep.cli"]
+COMMAND = [sys.executable, "-m", "everstep"]
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\n\u202eevil\x7f"
 
 

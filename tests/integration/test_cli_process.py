@@ -221,7 +221,7 @@ class TestStreams:
         assert "gr\\xf6\\xdfe" in done.stdout
 
     def test_without_streams_a_command_still_runs(self, seen: Path) -> None:
-        command = f"exec {sys.executable} -m everstep.cli runs --trail {seen} >&- 2>&-"
+        command = f"exec {sys.executable} -m everstep runs --trail {seen} >&- 2>&-"
         assert subprocess.run(["sh", "-c", command], env=environment(), check=False).returncode == 0
 
 

@@ -11,7 +11,7 @@ import pytest
 
 
 def demo(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "everstep.cli", "demo", *options]
+    command = [sys.executable, "-m", "everstep", "demo", *options]
     return subprocess.run(
         command,
         cwd=folder,
@@ -54,6 +54,6 @@ def test_no_answered_call_of_the_demo_is_paid_twice(tmp_path: Path) -> None:
 def test_the_demo_can_be_looked_at_afterwards_and_told_again(tmp_path: Path) -> None:
     assert demo(tmp_path).returncode == 0
     assert demo(tmp_path).returncode == 0
-    command = [sys.executable, "-m", "everstep.cli", "show", "demo", "--trail", ".everstep/demo/trail.db"]
+    command = [sys.executable, "-m", "everstep", "show", "demo", "--trail", ".everstep/demo/trail.db"]
     shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
     assert "write_report" in shown.stdout

@@ -95,10 +95,10 @@ def test_steps_are_found_by_their_words(path: Path) -> None:
 def test_the_command_line_takes_a_folder(path: Path) -> None:
     small_trail(path)
     for url in (str(path), f"file://{path}"):
-        command = [sys.executable, "-m", "everstep.cli", "runs", "--json", "--trail", url]
+        command = [sys.executable, "-m", "everstep", "runs", "--json", "--trail", url]
         done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
         assert [found["id"] for found in json.loads(done.stdout)["runs"]] == ["r"]
-    command = [sys.executable, "-m", "everstep.cli", "runs", "--trail", f"file://{path}/none"]
+    command = [sys.executable, "-m", "everstep", "runs", "--trail", f"file://{path}/none"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     assert (done.returncode != 0, "there is no trail" in done.stderr) == (True, True)
     assert not (path / "none").exists()

@@ -34,6 +34,7 @@ LAYERS = [
     "capturing",
     "testing",
     "cli",
+    "__main__",
 ]
 
 PUBLIC_NAMES: list[str] = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import sys
 import sysconfig
 import tempfile
@@ -46,6 +47,7 @@ class Hit(NamedTuple):
 
     what: str
     where: str  # the line of the program's code
+    folder: str | None  # that would have to be allowed
 
 
 class Seal:
@@ -61,28 +63,36 @@ class Seal:
         """Raise SealedError if an effect is refused."""
         if event == "open":
             if self._files and _is_write(args) and not self._is_allowed(args[0]):
-                self.refuse(f"write {shown(args[0])}")
+                self.refuse(f"write {shown(args[0])}", args[0])
         elif event in _OUTSIDE:
             at = _OUTSIDE[event]
             target = None if at is None or at >= len(args) else args[at]
             if event == "sqlite3.connect" and (target in {":memory:", ""} or _is_in(target, self._named)):
                 return
-            self.refuse(f"{event.replace('socket.', '').replace('subprocess.', '')} {shown(target)}".rstrip())
+            file = target if event in _DATABASES else None
+            self.refuse(f"{event.replace('socket.', '').replace('subprocess.', '')} {shown(target)}".rstrip(), file)
         elif event == "os.mkdir" and Path(os.fsdecode(args[0])).is_dir():
             return  # which changes nothing, whatever Python says to it
         elif self._files and event in _CHANGES and not self._is_allowed(args[_CHANGES[event]]):
-            self.refuse(f"{event.partition('.')[2]} {shown(args[_CHANGES[event]])}")
+            self.refuse(f"{event.partition('.')[2]} {shown(args[_CHANGES[event]])}", args[_CHANGES[event]])
 
     def _is_allowed(self, path: Any) -> bool:
         if isinstance(path, int):
             return True  # whoever opened it was asked
         return _is_in(path, self._allowed)
 
-    def refuse(self, what: str) -> None:
-        """Raise SealedError, and note that it was."""
-        hit = Hit(what, line())
+    def refuse(self, what: str, file: Any = None) -> None:
+        """Raise SealedError, and note that it was; with the way to allow it, if it is about a file."""
+        hit = Hit(what, line(), _folder_of(file) if isinstance(file, str | bytes | os.PathLike) else None)
         self.hits.append(hit)
-        raise SealedError(what, hit.where)
+        raise SealedError(*hit)
+
+
+def _folder_of(file: str | bytes | os.PathLike[Any]) -> str:
+    """The folder of a file, or that itself, as it is typed."""
+    path, here = Path(os.path.realpath(os.fsdecode(file))), Path.cwd()
+    folder = path if path.is_dir() else path.parent
+    return shlex.quote(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))
 
 
 def _is_in(path: Any, folders: tuple[str, ...]) -> bool:

@@ -326,6 +326,7 @@ def _begun(trail: Trail, run_id: str | None, program: Program, how: How) -> Life
 def _end(session: Session, error: BaseException | None, took: float, mode: Mode) -> None:
     life, run = session.life, session.run
     replay = cast("Replay", life) if life.replays else None
+    came_of_seal = bool(session.refused) and run.divergence is None  # whatever is found below
     try:
         session.gate.open()
         end_open_calls(session.open_calls)
@@ -343,7 +344,7 @@ def _end(session: Session, error: BaseException | None, took: float, mode: Mode)
             session.report = replay.report(replay.trail.run(session.id), mode, took)
     finally:
         life.close()
-    if run.divergence is not None:
+    if run.divergence is not None and not came_of_seal:
         if run.divergence.seq is not None:
             run.divergence.fork_at = session.fork_at(run.divergence.seq)
         raise run.divergence

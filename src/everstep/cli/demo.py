@@ -179,7 +179,7 @@ def _command() -> str:
     if shutil.which("everstep") is not None:
         return "everstep"
     beside = Path(sys.executable).with_name("everstep")
-    return os.path.relpath(beside) if beside.exists() else f"{sys.executable} -m everstep.cli"
+    return os.path.relpath(beside) if beside.exists() else f"{sys.executable} -m everstep"
 
 
 def _start(path: Path, ledger: Path) -> subprocess.Popen[str]:

@@ -39,7 +39,7 @@ _COMMANDS = {  # the module of each, and what it does in a line
     "copy": ("copying", "take runs to another trail"),
     "completion": ("completing", "complete commands in your shell"),
 }
-_DEV = "This is a bug in everstep. To see where it happened: python -X dev -m everstep.cli ..."
+_DEV = "This is a bug in everstep. To see where it happened: python -X dev -m everstep ..."
 
 
 class Cli(click.Group):

@@ -162,12 +162,17 @@ def told_changes(trail: Trail, run_id: str, seq: int, given: Inputs) -> str:
         parts = changes(dict(kept or {}), view(given.data))
     except EverstepError:
         return ""
+    return in_words(parts)
+
+
+def in_words(parts: Sequence[Change]) -> str:
+    """What differs, in a sentence that follows another."""
     return f" Changed: {'; '.join(map(_told, parts[:3]))}." if parts else ""
 
 
 def _told(part: Change) -> str:
-    told = str(part)[2:].removeprefix("state.")
-    return f"{told} (it is new)" if part.old is MISSING else f"{told} (it is gone)" if part.new is MISSING else told
+    said = str(part)[2:].removeprefix("state.")
+    return f"{said} (it is new)" if part.old is MISSING else f"{said} (it is gone)" if part.new is MISSING else said
 
 
 def _stand_in(gate: Gate, value: Any, path: str, *, by_class: bool = False) -> Any:

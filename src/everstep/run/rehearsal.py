@@ -31,7 +31,7 @@ from everstep.journal import Journal
 from everstep.journal.track import Recorded, Track
 from everstep.model import KIND_NUMBER, STATUSES, Kind, Secret, Status
 from everstep.run import causes, faults
-from everstep.run.arguments import Inputs
+from everstep.run.arguments import Inputs, in_words
 from everstep.run.asked import Ask, Calls
 from everstep.run.execution import Execution
 from everstep.run.flow import Suspended
@@ -339,8 +339,8 @@ class Rehearsal(Execution):
 
     def _differ(self, outcome: Entry, name: str, sides: tuple[Any, ...], cause: str = causes.CHANGED) -> None:
         error = DivergenceError(cause, seq=outcome.seq, recorded=name, requested=name)
-        said = f"{name!r} does not give what it gave." if cause == causes.CHANGED else f"{name!r} is tried otherwise."
-        self.found.append(Divergence(self.run_id, cause, name, outcome.seq, said, sides))
+        error.run_id, error.detail = self.run_id, in_words(sides)
+        self.found.append(Divergence(self.run_id, cause, name, outcome.seq, f"{error.parting}.", sides))
         if not self.lenient:
             self.divergence, self.stopping = self.divergence or error, "diverged from its record"
             self.turnstile.open()

@@ -1,5 +1,0 @@
-"""`python -m everstep.cli`, where the command `everstep` is not on the path."""
-
-from everstep.cli.main import main
-
-main()
