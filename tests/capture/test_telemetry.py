@@ -31,6 +31,7 @@ from tests.capture.server import ModelServer
         ("POST", "http://agent:8126/v0.4/traces", True),
         ("GET", "http://collector:4318/v1/traces", False),  # somebody reads them
         ("POST", "https://api.openai.com/v1/responses", False),
+        ("POST", "https://api.openai.com/v1/traces/ingest", True),
         ("POST", "https://o1.ingest.sentry.io/api/42/envelope/", True),
         ("POST", "https://eu.posthog.com/batch/", True),
         ("POST", "https://us.i.posthog.com/flags/", False),  # what it gives is made use of

@@ -23,6 +23,7 @@ _RECEIVED = {"status": 200, "reason": "OK", "body": b"", "headers": [["content-l
 # Known by the method, the host and the path. What is asked of the same services, like prompts and flags, is none.
 _KNOWN = re.compile(
     r"""POST\ \S+/v[\d.]+/(traces|metrics|logs)         # OpenTelemetry, whoever collects it; Datadog
+      | POST\ \S+/v1/traces/ingest                      # OpenAI's agents
       | POST\ \S+/api/\d+/(envelope|store)              # Sentry
       | POST\ \S*\bposthog\.com/(batch|capture|track|e|i/v0/e)
       | POST\ api\.segment\.io/v1/\w+
