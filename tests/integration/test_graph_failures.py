@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import threading
 import time
 from collections.abc import Iterator
@@ -330,6 +331,38 @@ def test_a_node_is_tried_again_as_its_policy_says(trail: Trail) -> None:
     assert kinds == [
         (Kind.ATTEMPT, 1, Status.FAILED), (Kind.ATTEMPT, 2, Status.FAILED), (Kind.STEP, 3, Status.COMPLETED),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("on_a_loop", [False, True])
+@pytest.mark.parametrize(
+    ("first", "change", "output"),
+    [
+        (["a"], lambda book: book.append("b"), "book"),
+        ({"a": 1}, lambda book: book.update(b=2), "book"),
+        (["a"], lambda book: book.append("b"), "page"),
+        ({"a"}, lambda book: book.add("b"), "page"),
+    ],
+)
+def test_an_attempt_is_given_what_the_one_before_it_was_given(
+    trail: Trail, on_a_loop: bool, first: Any, change: Any, output: str  # noqa: FBT001 - a parameter of the test
+) -> None:  # fmt: skip
+    """Whatever that changed in place before it failed: a run that crashed between them would not have seen it."""
+    seen: list[Any] = []
+
+    def write(book: Any) -> Any:
+        seen.append(sorted(book))
+        if output == "book" or len(seen) < 3:
+            change(book)
+        if len(seen) < 3:
+            raise OSError("no")
+        return book
+
+    ends = gate(when_true="write", when_false=END, name="ends")(lambda book: len(seen) < 3)
+    graph = Graph([node(output=output, retry=Retry(attempts=3, backoff=0))(write), ends], inputs=["book"])
+    result = both(trail, graph, {"book": copy.copy(first)}, on_a_loop=on_a_loop, id="r")
+    assert seen == [["a"]] * 3
+    assert sorted(result[output]) == (["a", "b"] if output == "book" else ["a"])
+    assert result.values == trail.state("r")
 
 
 @pytest.mark.parametrize("is_async", [False, True])

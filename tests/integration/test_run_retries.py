@@ -10,6 +10,7 @@ import pytest
 
 import everstep
 from everstep import Kind, Retry, Status, Trail, current, step, workflow
+from everstep.errors import MutatedArgumentError
 from everstep.run.execution import Execution
 from tests.integration.failing import WORLD, act, act_later, go
 from tests.integration.running import crashed, rows
@@ -98,6 +99,26 @@ def test_a_crash_while_it_waits_for_the_next_attempt_keeps_the_first(trail: Trai
             go(trail, retries)
     assert go(trail, retries).value == 2
     assert WORLD.taken() == [1, 2]
+
+
+def test_a_step_that_changed_an_argument_before_it_failed_is_not_tried_again(trail: Trail, waits: list[float]) -> None:
+    """The next attempt would be given other arguments than after a crash."""
+
+    @step(retry=Retry(attempts=3))
+    def tries(book: list[str]) -> None:
+        WORLD("tries")
+        book.append("page")
+        raise OSError("no")
+
+    @workflow
+    def writes() -> None:
+        tries([])
+
+    with pytest.raises(MutatedArgumentError, match="'tries' changed its argument 'book'") as caught:
+        go(trail, writes)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert WORLD.taken() == ["tries"]
+    assert [(row.name, row.kind, row.status) for row in trail.steps("r")][1:-1] == [("tries", Kind.STEP, Status.FAILED)]
 
 
 def test_an_attempt_at_a_step_with_steps_inside_begins_with_none_of_them(trail: Trail, waits: list[float]) -> None:

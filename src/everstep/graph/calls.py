@@ -13,6 +13,7 @@ from everstep.graph.nodes import Decision, Node
 from everstep.graph.progress import Call
 from everstep.model import STATUSES, Status
 from everstep.run.arguments import IMMUTABLE
+from everstep.run.retry import ONCE
 
 if TYPE_CHECKING:
     from everstep.graph.values import Values
@@ -36,15 +37,15 @@ class Taken:
         self._values: dict[str, Any] = {}
         self._mutable: dict[str, Saved] = {}
 
-    def watch(self, given: dict[str, Any], values: Values) -> None:
+    def watch(self, given: dict[str, Any], values: Values, *, outlives_failures: bool) -> None:
         """Remember what could be changed in place, as it is now.
 
         Not what will be given again: to find out what changed then tells this too, and costs no further look at it.
-        But where a run goes on past failures, a node that fails may have changed it first.
+        But where a run goes on past failures, or tries again, a node that fails may have changed it first.
         """
         for name, value in given.items():
             given_again = name in values.repeated and type(value) in _BOXES
-            if type(value) in IMMUTABLE or (given_again and not values.outlive_failures):
+            if type(value) in IMMUTABLE or (given_again and not outlives_failures):
                 continue
             known = values.saved(name, value)
             if known is not None and not given_again:
@@ -60,13 +61,15 @@ class NodeCall:
     """One call of a node, on its way from the request to its outcome."""
 
     __slots__ = (
-        "cached", "call", "child", "decision", "entry", "names", "result", "stored_at", "superstep", "taken", "values"
+        "arguments", "cached", "call", "child", "decision", "entry", "names", "result", "stored_at", "superstep",
+        "taken", "values",
     )  # fmt: skip
 
     def __init__(self, call: Call, values: Values) -> None:
         self.call = call
         self.values = values
         self.taken = Taken(call.digest)
+        self.arguments: dict[str, Any] = {}  # of its function
         self.superstep = 0
         self.result: dict[str, Any] = {}
         self.names: Sequence[str] = call.node.outputs  # of what it gave
@@ -108,6 +111,20 @@ class NodeCall:
             else:
                 ops.append([SET, name, given])
         return ops, output, about
+
+    def give(self, arguments: dict[str, Any]) -> None:
+        """Let these be the arguments of its function, and remember what they are."""
+        node, values = self.call.node, self.values
+        self.arguments.update(arguments)
+        if values.are_recorded:
+            tries = values.outlive_failures or node.step.retry is not ONCE
+            given = {node.inputs[param]: value for param, value in arguments.items()}
+            self.taken.watch(given, values, outlives_failures=tries)
+
+    def begin_again(self) -> None:
+        """Have the next attempt given what the one that failed was given, whatever that made of it."""
+        self.values.take_back(self.call.node)
+        self.give(self.values.arguments(self.call))
 
     def rides_along(self, duration: float) -> bool:
         """Whether its row may be written with the next one: that of a decision which took no time to speak of."""

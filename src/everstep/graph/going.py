@@ -155,10 +155,8 @@ class Going:
             if self.run.flow is not None:  # what a node gives again it may change in place; what was is needed after it
                 own = {param for param, name in call.call.node.inputs.items() if name in call.call.node.outputs}
                 arguments |= {param: copy.deepcopy(arguments[param]) for param in own}
-            if self.run.pen is not None:
-                names = call.call.node.inputs
-                call.taken.watch({names[param]: value for param, value in arguments.items()}, self.values)
-            given.append(arguments)
+            call.give(arguments)
+            given.append(call.arguments)
         return given
 
     def finish(self, asks: list[Ask], errors: list[BaseException | None]) -> None:
@@ -339,12 +337,17 @@ async def _node_in_thread(run: Execution, function: Callable[[], Any]) -> Any:
 # What is called for a node.
 
 
+def _given(function: Callable[..., Any], given: dict[str, Any]) -> Callable[[], Any]:
+    """The function with what stands there when it is called: another attempt is given it anew."""
+    return lambda: function(**given)
+
+
 def _body(run: Execution, of: NodeCall, given: dict[str, Any]) -> Callable[[], Any]:
     """The call of a node's function, by waiting."""
     node = of.call.node
     if isinstance(node, GraphNode):
         return node.body(node.graph.as_child(run.as_child).function, given)
-    call = partial(node.step.function, **given)
+    call = _given(node.step.function, given)
     if isinstance(node, Interrupt):
         return lambda: node.ask(call())
     body = node.step.timed(call)
@@ -357,7 +360,7 @@ def _awaited_body(run: Execution, of: NodeCall, given: dict[str, Any]) -> Callab
     if isinstance(node, GraphNode):
         child = node.body(node.graph.as_child(run.as_child).function, given)
         return child if node.is_async else partial(_node_in_thread, run, child)
-    call = partial(node.step.function, **given)
+    call = _given(node.step.function, given)
     if isinstance(node, Interrupt):
 
         async def ask() -> Any:

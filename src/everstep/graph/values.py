@@ -13,7 +13,7 @@ from everstep.codec.values import encode
 from everstep.errors import MutatedArgumentError, RedactedValueWarning, UnstorableError
 from everstep.graph.calls import NodeCall, is_as, saved
 from everstep.graph.nodes import Node
-from everstep.graph.progress import Progress
+from everstep.graph.progress import Call, Progress
 from everstep.policy.redaction import PLACEHOLDER
 from everstep.run import faults
 from everstep.run.execution import Execution
@@ -34,6 +34,7 @@ class Values:
 
     def __init__(self, run: Execution, progress: Progress, newest: dict[str, int]) -> None:
         self.repeated = progress.shape.repeated if run.pen is not None else frozenset()
+        self.are_recorded = run.pen is not None
         self.outlive_failures = run.goes_on
         self._run = run
         self._progress = progress
@@ -152,6 +153,10 @@ class Values:
             self._check_unchanged(name, before, node)
         self._saved[name] = version, after
         return ops
+
+    def arguments(self, call: Call) -> dict[str, Any]:
+        """What the function of a node is given."""
+        return self._progress.arguments(call)
 
     def take_back(self, node: Node) -> None:
         """Let what a node changed in place, and then failed, be what it was: nothing of it is on record."""

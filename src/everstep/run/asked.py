@@ -23,6 +23,9 @@ class Calls(Protocol):
     def outcome(self, value: Any) -> tuple[list[Any], Any, dict[str, Any]]:
         """The operations for what the node gave, the output to store, and what the row says beside the usual."""
 
+    def begin_again(self) -> None:
+        """Have the next attempt given what the one that failed was given, whatever that made of it."""
+
     def rides_along(self, duration: float) -> bool:
         """Whether its row may be written with the next one, because to do it again would cost less than to write it."""
 

@@ -135,13 +135,29 @@ def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEve
                 not_an_outcome(run, ask, error)
                 raise
             # What a function did is not done again because of what it returned.
-            if returned is not None or attempt >= limit or not step.retry.applies(error):
-                yield from settled(run, ask, failed(run, ask, inner, error, duration, loop), loop, error)
+            is_last = returned is not None or attempt >= limit or not step.retry.applies(error)
+            yield from _failed(run, ask, inner, error, duration, loop, is_last=is_last)
+            if is_last:
                 raise
-            yield WAIT, failed(run, ask, inner, error, duration, loop, kind=Kind.ATTEMPT)
         yield SLEEP, step.retry.delay(attempt)
         ask.recorded = None
     raise AssertionError  # counting has no end
+
+
+def _failed(
+    run: Execution, ask: Ask, inner: Lane, error: BaseException, duration: float, loop: Any, *, is_last: bool
+) -> Flow:
+    """Record an attempt that failed, with the last one the step. Raises MutatedArgumentError if none can follow it."""
+    mutated = None if is_last or ask.call is not None else mutation(run, ask)
+    if not is_last and mutated is None:
+        yield WAIT, failed(run, ask, inner, error, duration, loop, kind=Kind.ATTEMPT)
+        if ask.call is not None:
+            ask.call.begin_again()
+        return
+    outcome = mutated or error
+    yield from settled(run, ask, failed(run, ask, inner, outcome, duration, loop), loop, outcome)
+    if mutated is not None:
+        raise mutated from error
 
 
 def settled(
@@ -198,10 +214,8 @@ def completed(
         raise RunStoppedError(run.run_id, step.name, run.stopping or "waits for an answer")
     if run.closing:
         run.closing.close(scope)
-    if ask.inputs is not None and not ask.inputs.fixed and run.trail is not None:
-        changed = ask.inputs.changed(run.trail.gate)
-        if changed is not None:
-            raise MutatedArgumentError(step.name, changed)
+    if (mutated := mutation(run, ask)) is not None:
+        raise mutated
     if scope.lanes or run.divergence is not None:
         run.check_left(scope)
     if loop is not None and not flags & record.PARTIAL and ask.call is None:
@@ -211,6 +225,14 @@ def completed(
     if scope.at_work and scope.lanes:
         flags |= record.OPEN
     return run.put_outcome(ask, step, scope, value, duration, flags, loop)
+
+
+def mutation(run: Execution, ask: Ask) -> MutatedArgumentError | None:
+    """What to raise if a step changed what it was given."""
+    if ask.inputs is None or ask.inputs.fixed or run.trail is None:
+        return None
+    changed = ask.inputs.changed(run.trail.gate)
+    return None if changed is None else MutatedArgumentError(ask.name, changed)
 
 
 def is_outcome(run: Execution, error: BaseException, inner: Lane) -> bool:
