@@ -14,6 +14,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import brotli  # type: ignore[import-untyped] # it has no stubs
+import zstandard
+
 import everstep
 
 COOKIE = "c00kie-5ecret-v4lue"
@@ -43,6 +46,20 @@ def deflated(*parts: bytes, window: int) -> list[bytes]:
     return [*pieces[:-1], pieces[-1] + squeeze.flush()]
 
 
+def zstd(*parts: bytes) -> list[bytes]:
+    """The same by Zstandard."""
+    squeeze = zstandard.ZstdCompressor().compressobj()
+    pieces = [squeeze.compress(part) + squeeze.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) for part in parts]
+    return [*pieces[:-1], pieces[-1] + squeeze.flush()]
+
+
+def brotli_parts(*parts: bytes) -> list[bytes]:
+    """The same by Brotli."""
+    squeeze = brotli.Compressor()
+    pieces = [squeeze.process(part) + squeeze.flush() for part in parts]
+    return [*pieces[:-1], pieces[-1] + squeeze.finish()]
+
+
 CHUNKED = "Transfer-Encoding: chunked"
 PAUSE = "pause"  # a short one, so that what comes before it arrives first
 STALL = "stall"  # longer than anybody waits
@@ -68,6 +85,10 @@ ANSWERS: dict[str, list[bytes | str]] = {
         *(part for each in deflated(*SEPARATE, window=31) for part in (chunks(each, end=b""), PAUSE)),
         chunks(),
     ],
+    "zstd": [whole(zstandard.compress(TEXT), "Content-Encoding: zstd")],
+    "zstd-parts": [head(CHUNKED, "Content-Encoding: zstd"), chunks(*zstd(*SEPARATE))],
+    "brotli": [whole(brotli.compress(TEXT), "Content-Encoding: br")],
+    "brotli-parts": [head(CHUNKED, "Content-Encoding: br"), chunks(*brotli_parts(*SEPARATE))],
     "squeezed-cut": [head("Content-Length: 400", "Content-Encoding: gzip"), gzip.compress(TEXT)[:60]],
     "unsqueezed": [whole(b"this is no gzip", "Content-Encoding: gzip")],
     "strange": [whole(b"\x00\x01 what is it", "Content-Encoding: x-strange")],

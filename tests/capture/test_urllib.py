@@ -24,7 +24,17 @@ from everstep.model import Kind
 from tests.capture.oddities import ANSWERS, COOKIE, KEY, STALL, outcome, patience, same, serving, stored, thrice
 
 RETOLD = {"cut-within", "split"}  # what comes of half a chunk
-RECODED = {"gzip", "deflate", "bare", "squeezed", "squeezed-cut"}  # squeezed bytes are others, and say the same
+RECODED = {
+    "gzip",
+    "deflate",
+    "bare",
+    "squeezed",
+    "squeezed-cut",
+    "zstd",
+    "zstd-parts",
+    "brotli",
+    "brotli-parts",
+}  # the bytes differ, and say the same
 HIDDEN = {"cookies", "onward", "secret"}
 
 READINGS: dict[str, Callable[[HTTPResponse], Any]] = {
