@@ -12,10 +12,11 @@ import subprocess
 import sys
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import apsw
 from click.testing import CliRunner, Result
 
 import everstep
@@ -55,6 +56,16 @@ def trail_to_see(path: Path) -> Path:
         left.step("ask", kind=Kind.PAUSE, status="paused", pause={"prompt": "Send it?", "options": ["yes", "no"]})
         left.release()
     return path
+
+
+def overwrite(path: Path, name: str) -> None:
+    """Put other bytes where SQLite keeps the first page of a table or an index."""
+    with closing(apsw.Connection(str(path))) as connection:
+        [page] = connection.execute("select rootpage from sqlite_schema where name = ?", [name]).fetchone() or [0]
+        size = connection.pragma("page_size")
+    found = bytearray(path.read_bytes())
+    found[(page - 1) * size : page * size] = b"Z" * size
+    path.write_bytes(found)
 
 
 def run(*words: object, **given: Any) -> Result:

@@ -16,7 +16,7 @@ import everstep
 from everstep.store import schema
 from everstep.store.sqlite import SqliteStore
 from everstep.testing.rows import begin
-from tests.integration.cli_support import data, run, trail_to_see
+from tests.integration.cli_support import data, overwrite, run, trail_to_see
 from tests.integration.support import environment
 
 
@@ -117,6 +117,15 @@ class TestDoctor:
         assert result.exit_code == 1
         assert "is not a trail" in result.stderr
         assert "sqlite" in result.stdout, "what is installed is told all the same"
+
+    @pytest.mark.parametrize("place", ["run", "step", "step_failed"])
+    def test_a_trail_whose_pages_are_damaged_is_a_finding(self, seen: Path, place: str) -> None:
+        overwrite(seen, place)
+        result = run("doctor", "--trail", seen)
+        assert result.exit_code == 6
+        assert "warning: damage: SQLite cannot read" in result.stderr
+        assert "sqlite" in result.stdout, "what is installed is told all the same"
+        assert data("doctor", "--trail", seen, code=6)["doctor"]["trail"]["path"] == str(seen)
 
     def test_a_trail_on_a_network_is_warned_of(self, seen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(schema, "file_system", lambda folder: "nfs4")

@@ -14,8 +14,8 @@ import pytest
 
 import everstep
 from everstep.errors import DamagedError
-from everstep.store.base import Keyframe
-from tests.integration.cli_support import data, process, run
+from everstep.store.base import Keyframe, RunQuery, RunRow
+from tests.integration.cli_support import data, overwrite, process, run
 
 
 def filled(url: str) -> str:
@@ -105,6 +105,38 @@ def test_a_file_is_restored_as_one(tmp_path: Path) -> None:
         connection.execute("update step set name = 'other' where seq = 3")
     said = run("verify", "--trail", path).stderr
     assert said == f"next: everstep fork r --at 2 --trail {path}\n  or: restore the file from a backup.\n"
+
+
+@pytest.mark.parametrize("place", ["run", "step", "step_failed"])
+@pytest.mark.parametrize("words", [[], ["r"]])
+def test_a_file_whose_pages_are_damaged_is_reported_and_not_verified_in_a_circle(
+    tmp_path: Path, place: str, words: list[str]
+) -> None:
+    """Promise 9."""
+    path = filled(str(tmp_path / "trail.db"))
+    overwrite(Path(path), place)
+    told = run("verify", *words, "--trail", path)
+    assert (told.exit_code, told.stderr) == (6, "next: restore the file from a backup.\n")
+    assert "SQLite cannot read" in told.stdout
+    assert not data("verify", *words, "--trail", path, code=6)["verify"]["ok"]
+
+
+def test_the_runs_before_a_damaged_page_are_checked(tmp_path: Path) -> None:
+    """Promise 9: damage in one place does not stop the look at the rest."""
+    with everstep.open(tmp_path / "trail.db") as trail:
+        for number in range(8):
+            trail.record(f"r{number}").finish()
+        look = trail.store.runs
+
+        def up_to_the_page(query: RunQuery) -> list[RunRow]:
+            found = look(query)
+            if any(row.id < "r5" for row in found):
+                raise DamagedError("a page cannot be read")
+            return found
+
+        trail.store.runs = up_to_the_page  # type: ignore[method-assign] # what a damaged page does
+        report = trail.verify()
+    assert (report.runs, [one.what for one in report.damage]) == (3, ["a page cannot be read"])
 
 
 def test_a_command_to_type_says_how_to_give_the_password_that_it_leaves_out(postgres: str, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from everstep.cli import exits
 from everstep.cli.output import Cell, Column
 from everstep.cli.session import Session, options, run_ids, session
 from everstep.cli.text import count
-from everstep.errors import DamageWarning
-from everstep.trail.check import Report
+from everstep.errors import DamagedError, DamageWarning
+from everstep.trail.check import Damage, Report
 from everstep.trail.naming import folder_of
 
 
@@ -25,9 +25,12 @@ def verify(run: str | None) -> int:
     """Check every entry of a run, or of the whole trail, against its hash chain. Exits with 6 if one is damaged."""
     here = session()
     with heard() as said:
-        trail = here.open()
-        with here.output.busy(f"checking {'the trail' if run is None else run}"):
-            report = trail.verify(run)
+        try:
+            trail = here.open()
+            with here.output.busy(f"checking {'the trail' if run is None else run}"):
+                report = trail.verify(run)
+        except DamagedError as error:  # it cannot even be opened: to run verify is no way out here
+            report = Report(0, 0, (Damage(error.what, error.run_id, error.seq, error.intact),))
     if here.output.as_json:
         here.output.data(verify=report_of(report))
     else:

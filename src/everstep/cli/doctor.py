@@ -49,7 +49,7 @@ def doctor(*, deep: bool) -> int:
                 if deep:
                     found["trail"]["verify"] = report_of(trail.verify())
         except EverstepError as error:
-            problem = error
+            problem, health = error, None
             place = without_password(here.url) if here.on_server else str(here.path)
             found["trail"] = {"path": place, "problem": exits.words_of(error)}
     found["warnings"] = [*said, *_warnings(found, health)]

@@ -54,11 +54,8 @@ class Report:
 
 def verify(store: Store, run_id: str | None) -> Report:
     """Check one run, or everything. Damage in one place does not stop the look at the rest."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", DamageWarning)
-        runs = [store.run(run_id)] if run_id is not None else _all_runs(store)
-    told = dict.fromkeys(str(each.message) for each in caught if issubclass(each.category, DamageWarning))
-    damage, checked, entries = [Damage(what) for what in told], 0, 0
+    runs, damage = _to_check(store, run_id)
+    checked, entries = 0, 0
     for run in runs:
         try:
             seen, found = _as_it_stands(store, run)
@@ -66,25 +63,63 @@ def verify(store: Store, run_id: str | None) -> Report:
             if run_id is not None or _is_listed(store, run):
                 raise
             continue  # it was dropped meanwhile
+        except DamagedError as error:
+            seen, found = 0, [_damage(error, run.id)]
         checked += 1
         entries += seen
         damage += found
     if run_id is None and isinstance(store, Inspects):
         try:
-            known = {one.what for one in damage}
-            damage += [Damage(what) for what in store.inspect() if what not in known]
-        except DamagedError as found:
-            damage.append(Damage(found.what, found.run_id, found.seq))
-    return Report(checked, entries, tuple(damage))
+            damage += [Damage(what) for what in store.inspect()]
+        except DamagedError as error:
+            damage.append(_damage(error))
+    return Report(checked, entries, tuple(_each_once(damage)))
 
 
-def _all_runs(store: Store) -> list[RunRow]:
-    runs: list[RunRow] = []
-    while page := store.runs(RunQuery(limit=_PAGE, before=runs[-1].key if runs else None)):
-        if runs and page[0].key >= runs[-1].key:  # else it would never end
+def _damage(error: DamagedError, run_id: str | None = None) -> Damage:
+    return Damage(error.what, error.run_id or run_id, error.seq, error.intact)
+
+
+def _each_once(damage: list[Damage]) -> Iterator[Damage]:
+    """What is told of a place is not told of the trail again."""
+    known = set[str]()
+    for one in damage:
+        if one.run_id is not None or one.what not in known:
+            yield one
+        known.add(one.what)
+
+
+def _to_check(store: Store, run_id: str | None) -> tuple[list[RunRow], list[Damage]]:
+    """The runs that can be looked at, and what is wrong with the others."""
+    runs, damage = list[RunRow](), list[Damage]()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DamageWarning)
+        try:
+            for run in [store.run(run_id)] if run_id is not None else _all_runs(store):
+                runs.append(run)  # noqa: PERF402 - those before a damaged one are kept
+        except DamagedError as error:
+            damage.append(_damage(error))
+    told = dict.fromkeys(str(each.message) for each in caught if issubclass(each.category, DamageWarning))
+    return runs, [*map(Damage, told), *damage]
+
+
+def _all_runs(store: Store) -> Iterator[RunRow]:
+    """All runs, newest first. Raises DamagedError behind the last that can be read."""
+    last, size = None, _PAGE
+    while True:
+        try:
+            page = store.runs(RunQuery(limit=size, before=last))
+        except DamagedError:
+            if size == 1:
+                raise
+            size = 1  # one by one, up to the place
+            continue
+        if not page:
+            return
+        if last is not None and page[0].key >= last:  # else it would never end
             raise DamagedError("the runs are not in order")
-        runs += page
-    return runs
+        yield from page
+        last = page[-1].key
 
 
 def _is_listed(store: Store, run: RunRow) -> bool:
