@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -13,6 +14,7 @@ from everstep.capturing.exchange import Halted
 from everstep.capturing.output import kept_output
 from everstep.capturing.program import Target, finish, status_of
 from everstep.capturing.session import How, Program, Session, captured
+from everstep.capturing.stdin import recorded_input
 from everstep.capturing.stubborn import Leaving
 from everstep.errors import DivergenceError, ProgramError, SealedError
 from everstep.trail.trail import Trail
@@ -43,6 +45,7 @@ def run_program(
         with (
             captured(trail, run_id, program, How(**how)) as session,
             kept_output() as (out, err),
+            recorded_input() if parent is None else nullcontext(),  # of a child it is what its parent says
         ):
             session.stubborn = Leaving(partial(_ended, session, told))
             try:

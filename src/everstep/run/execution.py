@@ -162,7 +162,7 @@ class Execution(Telling, Stoppable):
 
     def diverged(self, error: DivergenceError, ask: Ask | None = None) -> DivergenceError:
         """Note that the code and the record part here; say what differs, where it can be told."""
-        error.run_id = self.run_id
+        error.run_id, error.of_program = self.run_id, self.captured is not None
         if ask is not None and error.cause == "changed argument" and ask.inputs is not None and self.trail is not None:
             error.detail = told_changes(self.trail, self.run_id, error.seq or 0, ask.inputs)
         self.divergence = self.divergence or error

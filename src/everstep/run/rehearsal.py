@@ -339,7 +339,7 @@ class Rehearsal(Execution):
 
     def _differ(self, outcome: Entry, name: str, sides: tuple[Any, ...], cause: str = causes.CHANGED) -> None:
         error = DivergenceError(cause, seq=outcome.seq, recorded=name, requested=name)
-        error.run_id, error.detail = self.run_id, in_words(sides)
+        error.run_id, error.of_program, error.detail = self.run_id, self.captured is not None, in_words(sides)
         self.found.append(Divergence(self.run_id, cause, name, outcome.seq, f"{error.parting}.", sides))
         if not self.lenient:
             self.divergence, self.stopping = self.divergence or error, "diverged from its record"
