@@ -212,7 +212,7 @@ def test_what_the_graph_no_longer_has_is_told(place: Path) -> None:
         (["flows.py"], 2, "'flows.py' names no graph; give FILE:NAME, or MODULE:NAME."),
         (["flows.py:"], 2, "'flows.py:' names no graph; give FILE:NAME, or MODULE:NAME."),
         (["flows.py:approval", "--svg", "--json"], 2, "--svg prints no JSON; give one of the two."),
-        (["flows.py:approval", "--run", "x"], 1, "cannot open '.everstep/trail.db': there is no trail."),
+        (["flows.py:approval", "--run", "x"], 1, ".everstep/trail.db': there is no trail."),
         (["broken.py:g"], 1, "cannot load 'broken': GraphError: graph 'g' has no nodes. Give it at least one."),
         (["syntax.py:g"], 1, "cannot load 'syntax': SyntaxError: "),
         (["script.py:g"], 1, "cannot load 'script': SystemExit: 0."),

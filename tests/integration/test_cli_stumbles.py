@@ -179,6 +179,37 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
         everstep.open(tmp_path / "file" / "trail.db")
 
 
+@pytest.mark.parametrize(
+    ("there", "here", "said"),
+    [
+        ("trail.db", ".", "There is one at ./trail.db: --trail trail.db"),
+        (
+            ".everstep/trail.db",
+            "code/deep",
+            "There is one at ../../.everstep/trail.db: --trail ../../.everstep/trail.db",
+        ),
+        ("my code/trail.db", "my code/deep", "There is one at ../trail.db: --trail ../trail.db"),
+    ],
+)
+def test_a_trail_that_is_near_is_named_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, here: str, said: str
+) -> None:
+    with everstep.open(tmp_path / there) as trail:
+        trail.record("r").finish()
+    folder = tmp_path / here
+    folder.mkdir(parents=True, exist_ok=True)
+    monkeypatch.chdir(folder)
+    for words in (["runs"], ["resume", "r", "--", "python", "agent.py"]):
+        told = run(*words).stderr
+        assert told == f"everstep: cannot open '{folder / '.everstep/trail.db'}': there is no trail. {said}\n"
+    assert "r" in run("runs", *shlex.split(told.rpartition(": ")[2])).stdout
+
+
+def test_the_place_where_no_trail_is_is_told_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert f"cannot open '{tmp_path / 'other.db'}': there is no trail." in run("runs", "--trail", "other.db").stderr
+
+
 # what was typed, and what is told
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
@@ -62,9 +63,7 @@ class Session:
         """The trail, closed when the command ends. One that is not there is an error: nothing is made."""
         is_local = self.url.startswith(SQLITE) or folder_of(self.url) is not None or not is_url(self.url)
         if is_local and not _is_there(self.path):
-            raise UnreadableError(
-                str(self.path), "there is no trail", f"Name one with --trail, or in {TRAIL}; else it is {DEFAULT}."
-            )
+            raise UnreadableError(str(self.path.absolute()), "there is no trail", _way_to_one(self.path))
         trail: Trail = _TRAIL.open(self.url, read_only=not write)
         click.get_current_context().call_on_close(trail.close)
         return trail
@@ -78,6 +77,18 @@ class Session:
         said = list(map(str, words))
         at = said.index("--") if "--" in said else len(said)  # what follows are the words of a program
         return shlex.join(["everstep", *said[:at], *trail, *said[at:]])
+
+
+def _way_to_one(missing: Path) -> str:
+    """Where the trail may be that was meant: here, or where the project begins."""
+    here = Path.cwd()
+    places = [folder / name for folder in (here, *here.parents) for name in (DEFAULT, Path(DEFAULT).name)]
+    found = next((place for place in places if os.path.isfile(place) and place != missing.absolute()), None)  # noqa: PTH113 - a folder that may not be read is no error
+    if found is None:
+        return f"Name one with --trail, or in {TRAIL}; else it is {DEFAULT}."
+    near = os.path.relpath(found)
+    at = near if near.startswith(os.pardir) else os.path.join(os.curdir, near)  # noqa: PTH118 - a Path drops the dot
+    return f"There is one at {at}: --trail {shlex.quote(near)}"
 
 
 def _is_there(path: Path) -> bool:

@@ -96,7 +96,7 @@ def _to_check(store: Store, run_id: str | None) -> tuple[list[RunRow], list[Dama
         warnings.simplefilter("always", DamageWarning)
         try:
             for run in [store.run(run_id)] if run_id is not None else _all_runs(store):
-                runs.append(run)  # noqa: PERF402 - those before a damaged one are kept
+                runs.append(run)  # those before a damaged one are kept
         except DamagedError as error:
             damage.append(_damage(error))
     told = dict.fromkeys(str(each.message) for each in caught if issubclass(each.category, DamageWarning))
