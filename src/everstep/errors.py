@@ -562,12 +562,12 @@ class DivergenceError(JournalError):
         lane = f" of lane {self.lane!r}" if self.lane else ""
         skipped = f" (not asked for: {self.passed_over})" if self.skipped else ""
         executed = "" if self.cause in _OF_OUTCOMES else " It was not executed."
-        depends = "changes from run to run (the clock, random numbers, the order of threads or of a set): make that a step"
+        why = "changes from run to run (the clock, random numbers, the order of threads or of a set): make that a step"
         if self.of_program:
-            depends = "is not recorded (files, variables of the environment, the time that threads take)"
+            why = "is not recorded (files, variables of the environment, the time that threads take)"
         return (
             f"run {self.run_id!r} diverged at {where}{lane}, {self.cause}: {self.parting}{skipped}.{self.detail}"
-            f"{executed} If the code is what it was, it depends on something that {depends}. Else put the code back, "
+            f"{executed} If the code is what it was, it depends on something that {why}. Else put the code back, "
             f"or fork the run before this step and go on from there.{self._renamed()}"
         )
 

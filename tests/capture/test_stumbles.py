@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -116,3 +117,31 @@ def test_a_replay_whose_result_differs_says_so_and_in_what(tmp_path: Path) -> No
     )
     assert "'ValueError: once'" in said
     assert "not executed" not in said
+
+
+def everstep_of(folder: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    (folder / "agent.py").write_text(program)
+    command = [*COMMAND, *words, "--trail", "t.db", "--", sys.executable, "agent.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_program_that_is_resumed_until_it_is_done_is_done(tmp_path: Path) -> None:
+    assert everstep_of(tmp_path, "print('once')", "record", "--id", "trip").returncode == 0
+    again = everstep_of(tmp_path, "print('once')", "resume", "trip")
+    assert (again.returncode, again.stdout) == (0, "")
+    assert again.stderr.startswith("everstep: trip had completed before: nothing was executed. ")
+    told = json.loads(everstep_of(tmp_path, "print('once')", "resume", "trip", "--json").stdout)
+    assert (told["record"]["status"], told["record"]["exit"]) == ("completed", 0)
+
+
+def test_a_program_that_failed_is_told_how_to_find_out_why(tmp_path: Path) -> None:
+    failed = everstep_of(tmp_path, "import json\njson.loads('{')", "record", "--id", "trip")
+    assert failed.returncode == 1
+    assert failed.stderr.splitlines()[-1] == "everstep: trip failed. Find out why: everstep why trip --trail t.db"
+
+
+def test_a_warning_of_ours_is_one_line_and_others_are_as_python_shows_them(tmp_path: Path) -> None:
+    program = "import warnings, os\nos.posix_spawn('/bin/true', ['true'], {})\nwarnings.warn('theirs')\n"
+    told = everstep_of(tmp_path, program, "record", "--id", "trip").stderr.splitlines()
+    assert told[0].startswith("everstep: warning: run 'trip' starts a process by os.posix_spawn, which is not recorded")
+    assert told[1].endswith("agent.py:3: UserWarning: theirs")

@@ -17,7 +17,6 @@ from typing import Any
 from everstep.capturing import calling
 from everstep.capturing.calls import Call
 from everstep.capturing.session import boundary
-from everstep.capturing.wire import revived
 
 _NAME = "stdin"
 _PATIENCE = 1.0  # seconds to wait for the rest of what begins like the record: a person's pipe would not come at once
@@ -44,6 +43,11 @@ class _Form:
 
 
 _FORM = _Form()
+
+
+def _revived(kind: str, message: str) -> BaseException:
+    error = getattr(builtins, kind, None)
+    return error(message) if isinstance(error, type) and issubclass(error, Exception) else RuntimeError(message)
 
 
 class _Source(io.RawIOBase):
@@ -82,7 +86,7 @@ class _Source(io.RawIOBase):
             piece = self._live(size)
             return True, iter([piece] if piece else [])
 
-        _, chunks = calling.call(lane, Call(_NAME, {}, _FORM, revived, node_type=_NAME), live)
+        _, chunks = calling.call(lane, Call(_NAME, {}, _FORM, _revived, node_type=_NAME), live)
         data = b"".join(chunks)
         self._known = b"" if was_live else self._known + data
         return data

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+import warnings
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -15,20 +16,25 @@ from everstep.capturing.running import run_program
 from everstep.capturing.session import Session
 from everstep.cli import exits
 from everstep.cli.launching import LEFT_OUT
-from everstep.errors import DivergenceError, EverstepError, RunExistsError, RunNotFoundError
+from everstep.errors import DivergenceError, EverstepError, RunExistsError, RunFinishedError, RunNotFoundError
 from everstep.model import Status
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
 
+_python_warned = warnings.formatwarning
 _HOW = ("mode", "unknown", "durability", "tags", "seal", "allow", "clock", "entropy", "parent")  # of capture()
 
 
 def main() -> int:
     """Run the program of this process. Its own status, or that of what kept it from running as it should."""
     words, said = sys.argv[1:], json.loads(os.environ.pop(VARIABLE))
+    warnings.formatwarning = _warned
     try:
         with open_trail(said["trail"]) as trail:
-            return _ran(trail, words, said)
+            try:
+                return _ran(trail, words, said)
+            except RunFinishedError as error:  # whoever starts a program again until it is done sees that it is
+                return _told(trail, error.run_id, said, exits.OK, "had completed before: nothing was executed")
     except EverstepError as error:
         return _failed(error, said)
     except KeyboardInterrupt:
@@ -62,10 +68,17 @@ def _ran(trail: Trail, words: list[str], said: dict[str, Any]) -> int:
     finally:
         sys.stdout = stdout
     if not session.replays:
-        return _told(trail, session, said, status)
+        return _told(trail, session.id, said, status)
     if said.get("parent") and session.report is not None and session.report.identical:
         return status
     return _told_replay(session, said)
+
+
+def _warned(message: Any, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
+    """A warning as Python shows it; of ours, what it says: the line of a library that it came of helps nobody."""
+    if category.__module__ == EverstepError.__module__:
+        return f"everstep: warning: {exits.words_of(message)}\n"
+    return _python_warned(message, category, filename, lineno, line)
 
 
 def _is_completed(trail: Trail, run_id: str | None) -> bool:
@@ -83,12 +96,15 @@ def _refuse_known(trail: Trail, run_id: str) -> None:
     raise RunExistsError(run_id)
 
 
-def _told(trail: Trail, session: Session, said: dict[str, Any], status: int) -> int:
-    run = trail.run(session.id)
+def _told(trail: Trail, run_id: str, said: dict[str, Any], status: int, words: str | None = None) -> int:
+    """Say what became of a run. The status that the program exits with."""
+    run = trail.run(run_id)
     if said.get("json"):
         _output(said).data(record={"run": run.id, "status": str(run.status), "exit": status, "steps": run.head + 1})
+    elif not said.get("quiet") and run.status is Status.FAILED:
+        _say(f"everstep: {run.id} failed. Find out why: {_command(said, 'why', run.id)}")
     elif not said.get("quiet"):
-        _say(f"everstep: {run.id} is {run.status}. Look at it: {_command(said, 'show', run.id)}")
+        _say(f"everstep: {run.id} {words or f'is {run.status}'}. Look at it: {_command(said, 'show', run.id)}")
     return status
 
 

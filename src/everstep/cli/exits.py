@@ -32,6 +32,7 @@ _WORDS = {
     '@step(external=True, unknown="retry") repeats it with the same idempotency key.': (
         "`everstep answer RUN VALUE`, or `everstep answer RUN --retry`. `everstep resume --unknown retry` repeats it."
     ),
+    "; or say clock=False.": "",
     "trail.runs() lists what there is": "`everstep runs` lists what there is",
     "Run `trail.verify()`": "Run `everstep verify`",
     "Record to it to continue it, or choose another id": "`everstep resume` goes on with it; or choose another id",
