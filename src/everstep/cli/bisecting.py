@@ -141,7 +141,7 @@ def _tell(here: Session, found: Bisection) -> None:
     if found.changes:
         output.line()
     for change in found.changes[:_FEW]:
-        output.line(shown(change, width=_WIDE))
+        output.line(Cell(shown(change, width=_WIDE), whole=True))
     if len(found.changes) > _FEW:
         output.line(Cell(f"... {count(len(found.changes) - _FEW, 'more change')}", "dim"))
     last = found.good if found.good is not None else step.seq - 1

@@ -80,9 +80,9 @@ def _print_report(here: Session, report: Report) -> None:
         [Column("where"), Column("intact up to"), Column("what")],
         [
             [
-                "-" if one.run_id is None else one.run_id if one.seq is None else f"{one.run_id}@{one.seq}",
+                Cell(_place(one), whole=True),
                 "-" if one.intact is None else str(one.intact),
-                Cell(one.what, "red"),
+                Cell(one.what, "red", whole=True),
             ]
             for one in report.damage
         ],
@@ -92,6 +92,12 @@ def _print_report(here: Session, report: Report) -> None:
     for one in forks[:1]:
         here.output.talk(f"next: {here.command('fork', one.run_id, '--at', one.intact)}")
     here.output.talk(back)
+
+
+def _place(damage: Damage) -> str:
+    if damage.run_id is None:
+        return "-"
+    return damage.run_id if damage.seq is None else f"{damage.run_id}@{damage.seq}"
 
 
 def _way_back(here: Session) -> str:

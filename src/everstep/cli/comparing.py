@@ -53,7 +53,7 @@ def _tell(here: Session, found: Comparison, *, everything: bool) -> None:
         return
     if found.first is not None:
         output.line()
-        output.line(Cell("first", "dim"), _where(found.first), Cell(", ".join(found.first.what), "yellow"))
+        output.line(Cell("first", "dim"), _where(found.first), Cell(", ".join(found.first.what), "yellow", whole=True))
         output.line()
         columns = [Column(""), Column("a", right=True), Column("b", right=True), Column("step"), Column("")]
         output.table(columns, [row for line in _lines(found.steps, everything=everything) for row in _rows(line)])
@@ -64,12 +64,12 @@ def _tell(here: Session, found: Comparison, *, everything: bool) -> None:
         output.line()
         lines = [str(two) for two in found.children]
         for line in lines if everything else _few(lines, "child run"):
-            output.line(line)
+            output.line(Cell(line, whole=True))
     _advise(here, found)
 
 
 def _figures(a: Side, b: Side) -> Iterator[list[Cell | str]]:
-    yield ["run", Cell(a.run_id, "bold"), Cell(b.run_id, "bold")]
+    yield ["run", Cell(a.run_id, "bold", whole=True), Cell(b.run_id, "bold", whole=True)]
     yield ["step", str(a.at), str(b.at)]
     yield ["status", status_cell(str(a.status)), status_cell(str(b.status))]
     yield ["steps", f"{a.steps:,}", f"{b.steps:,}"]
@@ -141,7 +141,7 @@ def _rows(line: _Line) -> Iterator[list[Cell | str]]:
 def _texts(pair: StepPair) -> list[Cell]:
     """What is said of a step, line by line."""
     row = pair.b or pair.a
-    lines = [Cell(text) for each in pair.differences for text in _few(each.lines(_WIDE), "change")]
+    lines = [Cell(text, whole=True) for each in pair.differences for text in _few(each.lines(_WIDE), "change")]
     if pair.duration_ms is not None:
         lines.append(Cell("took {} -> {}".format(*map(duration, pair.duration_ms)), "dim"))
     if row is not None and pair.verdict is not Verdict.CHANGED:
@@ -158,7 +158,7 @@ def _few(lines: list[str], what: str) -> list[str]:
 def _show_changes(output: Output, found: Comparison, *, everything: bool) -> None:
     lines = [shown(change, width=None if everything else _WIDE) for change in found.changes]
     for line in lines if everything else _few(lines, "change"):
-        output.line(line)
+        output.line(Cell(line, whole=True))
 
 
 def _advise(here: Session, found: Comparison) -> None:

@@ -170,7 +170,7 @@ class _Story:
 
     def _say(self, text: str, style: str = "") -> None:
         if not self._silent:
-            self._output.line(Cell(text, style))
+            self._output.line(Cell(text, style, whole=True))
             sys.stdout.flush()
 
 

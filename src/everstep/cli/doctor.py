@@ -145,7 +145,7 @@ def _print(here: Session, found: dict[str, Any], health: Health | None) -> None:
         output.line()
         output.table(
             [Column("largest runs"), Column("entries", right=True), Column("size", right=True)],
-            [[run["run"], f"{run['entries']:,}", size(run["bytes"])] for run in trail["largest"]],
+            [[Cell(run["run"], whole=True), f"{run['entries']:,}", size(run["bytes"])] for run in trail["largest"]],
         )
     for warning in found["warnings"]:
         output.talk(f"warning: {warning}")

@@ -66,7 +66,7 @@ class Items:
         found = item(self._trail, self._start, run)
         return [
             Cell(found.label, "bold"), status_cell(self.status(run)), Cell(duration(run.duration_ms), "dim"),
-            self._result(found), Cell(run.id, "dim"),
+            self._result(found), Cell(run.id, "dim", whole=True),
         ]  # fmt: skip
 
     def _result(self, found: Item) -> Cell:

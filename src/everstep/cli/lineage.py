@@ -24,7 +24,7 @@ def show_family(here: Session, trail: Trail, run_id: str) -> None:
         return
     rows: list[list[Cell | str]] = [
         [
-            Cell(_indent(depth) + run.id, "bold" if run.id == run_id else ""),
+            Cell(_indent(depth) + run.id, "bold" if run.id == run_id else "", whole=True),
             "" if run.fork_seq is None else str(run.fork_seq),
             status_cell(standing(trail, run)),
             count(run.step_count, "entry"),

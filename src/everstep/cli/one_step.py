@@ -48,9 +48,9 @@ def show_step(here: Session, trail: Trail, row: StepRecord, *, everything: bool)
                 )
         if row.error is not None:
             output.line()
-            output.line(Cell(str(row.error), "red"))
+            output.line(Cell(str(row.error), "red", whole=True))
             for text in (row.error.traceback or "").splitlines():
-                output.line(f"  {text}")
+                output.line(Cell(f"  {text}", whole=True))
     except ErasedError:
         output.talk("its payload was erased; name, status and times remain.")
     if is_cut:

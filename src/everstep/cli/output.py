@@ -17,17 +17,19 @@ _PLAIN, _TEXT = Late("everstep.cli.plain"), Late("everstep.cli.text")
 
 
 class Cell(NamedTuple):
-    """A text with a style, which only a terminal shows."""
+    """A text with a style, which only a terminal shows. Where a window is too narrow, what is not `whole` is cut."""
 
     text: str
     style: str = ""
+    whole: bool = False
 
 
 class Column(NamedTuple):
-    """A column of a table. Numbers stand to the right."""
+    """A column of a table. Numbers stand to the right. A window that is too narrow goes without the spare ones, 1 first."""
 
     title: str
     right: bool = False
+    spare: int = 0
 
 
 Row = Sequence[Cell | str]
@@ -113,4 +115,4 @@ def _print(line: str) -> None:
 
 
 def _cell(cell: Cell | str) -> Cell:
-    return Cell(_TEXT.safe(cell)) if isinstance(cell, str) else Cell(_TEXT.safe(cell.text), cell.style)
+    return Cell(_TEXT.safe(cell)) if isinstance(cell, str) else cell._replace(text=_TEXT.safe(cell.text))

@@ -24,6 +24,8 @@ _INTERRUPTED = "interrupted"  # active, and at work nowhere: no status that is s
 _STATUSES = [*(str(word) for word in Status if word in _OF_RUNS), _INTERRUPTED]
 _PAGE = 200  # runs that are looked at together
 WIDE = 200  # characters that a value may take in a list
+_NUMBERS = frozenset({"entries", "errors", "took", "children"})
+_SPARE = ("entries", "took", "errors", "tags")  # which go first in a narrow window: the id must be there to copy
 
 
 def _tags(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -90,7 +92,10 @@ def runs(
     counted = ["children"] if with_children else []
     columns = ["run", "workflow", "status", "started", "took", *counted, "entries", "errors", "tags"]
     here.output.table(
-        [Column(title, right=title in {"entries", "errors", "took", "children"}) for title in columns],
+        [
+            Column(title, right=title in _NUMBERS, spare=_SPARE.index(title) + 1 if title in _SPARE else 0)
+            for title in columns
+        ],
         [_run_row(here, run, inside if with_children else None, interrupted=lost) for run, lost, inside in rows],
     )
     words = _words(status=status, workflow=workflow, tag=tags, since=since, parent=parent)
@@ -135,7 +140,7 @@ def _words(**given: Any) -> list[str]:
 
 def _run_row(here: Session, run: Run, inside: int | None, *, interrupted: bool) -> list[Cell | str]:
     return [
-        Cell(run.id, "bold"),
+        Cell(run.id, "bold", whole=True),
         run.workflow or "-",
         status_cell("interrupted" if interrupted else "half copied" if is_copy(run.owner) else str(run.status)),
         ago(run.created_at) if here.output.person else stamp(run.created_at),
@@ -233,7 +238,7 @@ def checkpoints(run: str | None, kind: str | None, tags: dict[str, str], limit: 
         [Column(title) for title in ("checkpoint", "name", "kind", "made", "metadata")],
         [
             [
-                Cell(point.id, "bold"), point.name, str(point.kind),
+                Cell(point.id, "bold", whole=True), point.name, str(point.kind),
                 ago(point.created_at) if here.output.person else stamp(point.created_at),
                 brief(point.metadata, WIDE) if point.metadata else "-",
             ]
@@ -287,4 +292,4 @@ def _hit(row: StepRecord, words: str) -> list[Cell | str]:
     """A step that was found, with what was found in it; where that is its name, with what came of it."""
     match = match_of(row, words)
     found = result_of(row, WIDE) if match is None else Cell(f"{match.where}: {match.text}")
-    return [Cell(f"{row.run_id}@{row.seq}", "bold"), row.name, status_cell(str(row.status)), found]
+    return [Cell(f"{row.run_id}@{row.seq}", "bold", whole=True), row.name, status_cell(str(row.status)), found]

@@ -11,6 +11,7 @@ from everstep.cli import exits, plain
 from everstep.cli.advising import go_on_with
 from everstep.cli.app import apart, app_option, configured, load, named, still_to_name, workflow_in
 from everstep.cli.capturing import ask_for_program, children_option, command_argument, launch, replayed, with_children
+from everstep.cli.output import Cell
 from everstep.cli.session import Session, about, address, options, run_ids, session
 from everstep.cli.typed import error_of, value_of
 from everstep.run.workflows import Workflow
@@ -75,7 +76,7 @@ def replay(
 
 def _tell(here: Session, report: ReplayReport) -> None:
     for line in str(report).splitlines():
-        here.output.line(line)
+        here.output.line(Cell(line, whole=True))
     if report.first is not None and report.first.seq is not None:
         at = f"{report.first.run_id}@{report.first.seq}"
         here.output.talk(f"next: {here.command('show', at)}")

@@ -14,6 +14,7 @@ from everstep.cli.session import NotThereError, address, options, run_ids, sessi
 from everstep.cli.text import brief, count, label, leaves, parts_of, size, whole
 from everstep.trail.compare import MISSING, Change
 from everstep.trail.supersteps import Supersteps
+from everstep.trail.wording import inline, is_long
 
 _PART = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 _FEW = 8  # items of a list, and their own, that a person is shown
@@ -90,7 +91,7 @@ def at_path(values: dict[str, Any], path: str) -> Any:
 def show_leaves(output: Output, value: Any, path: str) -> None:
     """Print every value on a line of its own, with the path to it."""
     for place, text in leaves(value, path):
-        output.line(f"{place.removeprefix('.') or 'value'} = {text}")
+        output.line(Cell(f"{place.removeprefix('.') or 'value'} = {text}", whole=True))
 
 
 def show_value(output: Output, value: Any, depth: int = 0, *, with_sizes: bool = False) -> bool:
@@ -158,7 +159,10 @@ def _change(change: Change, width: int | None) -> list[Cell]:
     where = "".join(label(part) for part in change.path).removeprefix(".")
     old, new = (whole(side) if width is None else brief(side, width) for side in (change.old, change.new))
     if change.old is MISSING:
-        return [Cell("+", "green"), Cell(where, "bold"), Cell(new, "green")]
+        return [Cell("+", "green"), Cell(where, "bold"), Cell(new, "green", whole=True)]
     if change.new is MISSING:
-        return [Cell("-", "red"), Cell(where, "bold"), Cell(old, "red")]
-    return [Cell("~", "yellow"), Cell(where, "bold"), Cell(old, "red"), Cell("->", "dim"), Cell(new, "green")]
+        return [Cell("-", "red"), Cell(where, "bold"), Cell(old, "red", whole=True)]
+    if width is not None and is_long(change.old) and is_long(change.new):
+        return [Cell("~", "yellow"), Cell(where, "bold"), Cell(inline(change.old, change.new), whole=True)]
+    sides = [Cell(old, "red", whole=True), Cell("->", "dim"), Cell(new, "green", whole=True)]
+    return [Cell("~", "yellow"), Cell(where, "bold"), *sides]

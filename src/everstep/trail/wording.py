@@ -27,7 +27,7 @@ def shown(change: Change, whole: str = "state", width: int | None = None) -> str
         return f"{where}: + {_value(change.new, width)}"
     if change.new is MISSING:
         return f"{where}: - {_value(change.old, width)}"
-    if _is_long(change.old) and _is_long(change.new):
+    if is_long(change.old) and is_long(change.new):
         return f"{where}: {inline(change.old, change.new)}"
     return f"{where}: {_value(change.old, width)} -> {_value(change.new, width)}"
 
@@ -99,7 +99,8 @@ def _spelled(text: str) -> str:
     return repr('"' + text)[2:-1].replace("\\'", "'")
 
 
-def _is_long(value: Any) -> bool:
+def is_long(value: Any) -> bool:
+    """Whether it is a text of which only the words that differ are shown."""
     return isinstance(value, str) and not isinstance(value, Redacted) and len(value) >= _LONG
 
 
