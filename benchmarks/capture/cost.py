@@ -11,6 +11,7 @@ import os
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from operator import sub
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -22,6 +23,7 @@ from tests.capture.running import serving
 
 PROMPT = 3_600  # characters
 COMMITTED = 5_000  # bytes of the row in the commit that a synced call may cost: a call with such a prompt, stored plain
+DELAY = 0.004  # seconds that the server takes at most, where it takes some time
 STARTS = 5  # of a program that does nothing, in each round; the median counts
 KEY = "sk-bench-4f6d1c0a9b8e7d2c5b3a1f0e9d8c7b6a5"
 
@@ -31,7 +33,7 @@ class Timed:
     """One tool in one round: milliseconds of each call and stream, of the whole program, of its start; bytes a call."""
 
     tool: str
-    what: str  # bare, memory (bare, answered from memory), record or replay
+    what: str  # bare, memory (bare, answered from memory), record, replay or paced (of a server that takes its time)
     round: int
     calls: list[float] = field(default_factory=list)
     streams: list[float] = field(default_factory=list)
@@ -126,6 +128,20 @@ def measured(folder: Path, repeats: int, tools: Sequence[Tool], calls: int, stre
     return [each for each in found if each.round]
 
 
+def paced(folder: Path, repeats: int, calls: int) -> list[Timed]:
+    """Calls alone, of a server that takes up to 4 ms to answer: as long each time for the call of one number."""
+    found: list[Timed] = []
+    for number in range(1, repeats + 1):
+        for tool in (BARE, EVERSTEP_ASYNC, EVERSTEP_SYNC):
+            place = folder / f"paced-{tool.name.replace(', ', '-')}-{number}"
+            place.mkdir()
+            with serving(place, delay=DELAY, seed=number) as server:
+                course = Course(place, server.url, calls, 0)
+                ran = read(tool.record(place, course.program(calls, 0), course.environment))
+            found.append(Timed(tool.name, "paced", number, **ran))
+    return found
+
+
 def one_commit(folder: Path, commits: int = 200) -> list[float]:
     """Milliseconds of each commit of a row as large as a call, by SQLite alone, synced."""
     start = perf_counter()
@@ -142,19 +158,28 @@ def figures(found: Sequence[Timed], commit: Sequence[float]) -> list[Figure]:
     def of(tool: Tool, what: str) -> list[Timed]:
         return [by[tool.name, what, number] for number in rounds]
 
+    def taken(tool: Tool) -> list[tuple[float, float]]:
+        """Of the server that takes its time: what a call takes on top, and what it takes bare, in each round."""
+        pairs = zip(of(tool, "paced"), of(BARE, "paced"), strict=True)
+        return [(statistics.median(map(sub, one.calls, alone.calls)), alone.median) for one, alone in pairs]
+
+    usual = statistics.median(commit)
     over = [
         (one.median / alone.median - 1) * 100 for one, alone in zip(of(EVERSTEP_ASYNC, "record"), bare, strict=True)
     ]
-    synced = [
-        (one.median - alone.median) / statistics.median(commit)
-        for one, alone in zip(of(EVERSTEP_SYNC, "record"), bare, strict=True)
-    ]
+    synced = [(one.median - alone.median) / usual for one, alone in zip(of(EVERSTEP_SYNC, "record"), bare, strict=True)]
     started = [one.start - alone.start for one, alone in zip(of(EVERSTEP_SYNC, "record"), bare, strict=True)]
     replayed = of(EVERSTEP_SYNC, "replay")
     apart = [one.median - alone.median for one, alone in zip(replayed, of(BARE, "memory"), strict=True)]
+    late_over = [more / alone * 100 for more, alone in taken(EVERSTEP_ASYNC)]
+    late_synced = [more / usual for more, _ in taken(EVERSTEP_SYNC)]
     return [
-        Figure("recording a call, durability async: over a bare call", over, 10.0, unit=" %"),
-        Figure("recording a call, durability sync: over a bare call", synced, 1.0, unit=" commits"),
+        Figure(
+            "recording a call, answered within 4 ms, durability async: over a bare call", late_over, 10.0, unit=" %"
+        ),
+        Figure("the same, durability sync", late_synced, 1.0, unit=" commits"),
+        Figure("recording a call, answered at once, durability async: over a bare call", over, 10.0, unit=" %"),
+        Figure("the same, durability sync", synced, 1.0, unit=" commits"),
         Figure("replaying a call", [each.median for each in replayed], 0.7, unit=" ms"),
         Figure("replaying a call: over what the SDK takes for itself", apart, 0.7, unit=" ms"),
         Figure("starting under everstep record: over bare Python", started, 150.0, unit=" ms"),

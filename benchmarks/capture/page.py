@@ -29,7 +29,7 @@ def grid(cells: Sequence[Cell], tools: Sequence[str], missing: dict[str, str]) -
 def costs(found: Sequence[Timed], missing: dict[str, str]) -> list[list[str]]:
     """The rows of the table of what it costs, its head first; each figure the least and the median of all rounds."""
     head = ["ms", "call, min", "call, median", "stream, min", "stream, median", "whole program", "start", "kB a call"]
-    names = list(dict.fromkeys((each.what, each.tool) for each in found))
+    names = list(dict.fromkeys((each.what, each.tool) for each in found if each.what in _NAMES))
     rows = []
     for what, tool in sorted(names, key=lambda name: list(_NAMES).index(name[0])):
         group = [each for each in found if (each.what, each.tool) == (what, tool)]

@@ -72,12 +72,12 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, port: int = 0, *, delay: float = 0.004) -> Iterator[Served]:
+def serving(folder: Path, port: int = 0, *, delay: float = 0.004, seed: int | None = None) -> Iterator[Served]:
     """The model server as a process of its own. Fails if it says anything, or does not end well unless it is killed."""
     file = folder / "port"
     file.unlink(missing_ok=True)
     command = [sys.executable, "-m", "tests.capture.server", "--port-file", str(file), "--port", str(port)]
-    command += ["--delay", str(delay)]
+    command += ["--delay", str(delay), *([] if seed is None else ["--seed", str(seed)])]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
             while not file.exists():
