@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from pathlib import Path
 
@@ -72,6 +73,26 @@ def test_a_person_sees_the_same_in_colour_and_within_the_window(tmp_path: Path) 
     assert "high: it gave no size" in as_a_person("why", "r", "--trail", path)
     printed = on_a_terminal("why", "r", "--trail", path, NO_COLOR="1").stdout
     assert max(len(line.rstrip()) for line in printed.splitlines() if not line.startswith("next:")) <= 100
+
+
+@pytest.mark.parametrize("columns", [30, 80, 100])
+def test_in_a_narrow_window_sentences_go_on_below_and_nothing_is_cut(tmp_path: Path, columns: int) -> None:
+    path = failed_run(tmp_path / "t.db")
+    printed = on_a_terminal("why", "r", "--trail", path, columns=columns, NO_COLOR="1").stdout
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", printed)
+    page = [line.rstrip() for line in plain.splitlines() if not line.startswith("next:")]
+    assert max(map(len, page)) <= columns
+    assert not [line for line in page if line.endswith("\u2026")]
+    words = " ".join(" ".join(page).split())
+    for sentence in ("it gave no size, which the 7 others have: {'page': 'p-4'}", "last good: r@4 (step read)"):
+        assert sentence in words
+
+
+def test_signs_that_take_two_columns_are_counted_so(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "t.db") as trail:
+        trail.record("r").finish(error=ValueError("\u6771\u4eac " * 30))
+        lines = list(trail.why("r").lines(width=60))
+    assert max(sum(2 if sign > "\u3000" else 1 for sign in line) for line in lines) <= 60
 
 
 def test_a_run_that_is_not_there_is_exit_code_3(tmp_path: Path) -> None:

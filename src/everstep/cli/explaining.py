@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from shutil import get_terminal_size
 
 import click
 
@@ -27,7 +28,8 @@ def why(run: str) -> None:
     if here.output.as_json:
         here.output.data(why=found.to_dict())
         return
-    for line in found.lines(commands=False):
+    room = {"width": get_terminal_size().columns} if here.output.person else {}
+    for line in found.lines(commands=False, **room):
         style = next((style for word, style in _STYLES.items() if f" {word} it " in line), "")
         here.output.line(Cell(line, style))
     if is_copy(trail.run(run).owner):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import Any, Literal
+from unicodedata import east_asian_width
 
 from everstep.codec.shown import cut, safe
 from everstep.model import Status
@@ -14,6 +15,7 @@ Confidence = Literal["high", "likely", "weak"]
 _WIDTH = 100
 _NAME = 24
 _INDENT = 6
+_NARROW, _LEAST = 72, 20  # columns, from which on there is room for two of text; and those that every window has
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,39 +156,42 @@ class Why:
     def __str__(self) -> str:
         return "\n".join(line.rstrip() for line in self.lines())
 
-    def lines(self, *, commands: bool = True) -> Iterator[str]:
+    def lines(self, *, commands: bool = True, width: int = _WIDTH) -> Iterator[str]:
         """The page, line by line, the commands last. No character in it is one that a terminal would act on."""
-        yield from _wrapped(f"{self.run_id} {self._ended()}", 0)
+        page = _Page(width)
+        yield from page.wrapped(f"{self.run_id} {self._ended()}", 0)
         if self.failure is not None and self.failure.where is not None:
-            yield from _wrapped(self.failure.where, 2)
-        yield from self._items()
+            yield from page.wrapped(self.failure.where, 2)
+        yield from self._items(page)
         if self.chain:
             yield from ("", "how it got there, backwards")
             for link in self.chain:
-                yield from _row(link.seq, _of(link.name, link.run_id, self.run_id), link.how)
-        yield from self._suspects()
+                yield from page.row(link.seq, _of(link.name, link.run_id, self.run_id), link.how)
+        yield from self._suspects(page)
         if self.last_good is not None:
             what = "checkpoint" if self.last_good.is_checkpoint else "step"
-            yield from ("", *_wrapped(f"last good: {self.last_good.id} ({what} {self.last_good.name})", 0))
-        yield from self._notes()
+            yield from ("", *page.wrapped(f"last good: {self.last_good.id} ({what} {self.last_good.name})", 0))
+        yield from self._notes(page)
         if self.next and commands:
             yield from ("", "next", *(f"  {safe(line)}" for line in self.next))
 
-    def _items(self) -> Iterator[str]:
+    def _items(self, page: _Page) -> Iterator[str]:
         if not self.items:
             return
         yield from ("", f"{self.failed:,} of its items failed" if self.is_map else "failed so far")
         for each in self.items:
-            yield from _row("" if self.is_map else each.seq, each.label, f"{each.error or 'erased'} ({each.run_id})")
+            yield from page.row(
+                "" if self.is_map else each.seq, each.label, f"{each.error or 'erased'} ({each.run_id})"
+            )
         if self.failed > len(self.items):
             yield f"{'':{_INDENT}}  ... and {self.failed - len(self.items):,} more"
 
-    def _suspects(self) -> Iterator[str]:
+    def _suspects(self, page: _Page) -> Iterator[str]:
         if not self.suspects:
             if self.items:
                 return  # each of them is to be asked about
             if self.failure is not None and self.failure.error is not None:
-                yield from ("", *_wrapped(_NOTHING, 0))
+                yield from ("", *page.wrapped(_NOTHING, 0))
             elif self.status is Status.COMPLETED:
                 yield from ("", "nothing in it looks odd")
             return
@@ -195,21 +200,23 @@ class Why:
             name = _of(each.name, each.run_id, self.run_id)
             # Where nothing failed there is nothing to be the reason of.
             certain = f"{each.confidence}: " if self.failure is not None else ""
-            yield from _row(each.seq, name, f"{certain}it {each.evidence}")
+            yield from page.row(each.seq, name, f"{certain}it {each.evidence}")
             if each.link:
-                yield from _row("", "", each.link)
+                yield from page.row("", "", each.link)
 
-    def _notes(self) -> Iterator[str]:
+    def _notes(self, page: _Page) -> Iterator[str]:
         if self.repeated:
             yield from ("", "repeated")
             for each in self.repeated:
                 said = f"{each.count} times with {each.inputs}, up to step {each.last}"
-                yield from _row(each.first, each.name, said)
+                yield from page.row(each.first, each.name, said)
         if self.slow:
             yield from ("", "slow")
             for one in self.slow:
                 usual = f", {one.usual_ms:,.3g} ms are usual" if one.usual_ms is not None else ""
-                yield from _row(one.seq, _of(one.name, one.run_id, self.run_id), f"{one.duration_ms:,.0f} ms{usual}")
+                yield from page.row(
+                    one.seq, _of(one.name, one.run_id, self.run_id), f"{one.duration_ms:,.0f} ms{usual}"
+                )
 
 
 _CERTAINTY = {"high": "most likely", "likely": "likely", "weak": "perhaps"}
@@ -224,13 +231,30 @@ def _of(name: str, run_id: str, asked: str) -> str:
     return name if run_id == asked else f"{name} in {run_id}"
 
 
-def _row(seq: int | str, name: str, text: str) -> Iterator[str]:
-    shown = cut(safe(name), _NAME)
-    indent = _INDENT + 2 + _NAME + 2
-    lines = wrap(safe(text), _WIDTH - indent, break_on_hyphens=False) or [""]
-    yield f"{seq:>{_INDENT}}  {shown:<{_NAME}}  {lines[0]}"
-    yield from (" " * indent + line for line in lines[1:])
+class _Page:
+    """Lines that are no longer than a window is wide: what is long goes on below."""
 
+    def __init__(self, width: int) -> None:
+        self._width = max(width, _LEAST)
 
-def _wrapped(text: str, indent: int) -> list[str]:
-    return [" " * indent + line for line in wrap(safe(text), _WIDTH - indent, break_on_hyphens=False)] or [""]
+    def row(self, seq: int | str, name: str, text: str) -> Iterator[str]:
+        """A step, and what is said of it: in a column beside it, or below it where there is no room for one."""
+        begin = _INDENT + 2
+        column = begin + _NAME + 2
+        if self._width >= _NARROW:
+            first, *rest = self._lines(text, column) or [""]
+            yield f"{seq:>{_INDENT}}  {cut(safe(name), _NAME):<{_NAME}}  {first}"
+            yield from (" " * column + line for line in rest)
+            return
+        if seq != "" or name:
+            yield f"{seq:>{_INDENT}}  {cut(safe(name), self._width - begin)}"
+        yield from self.wrapped(text, begin)
+
+    def wrapped(self, text: str, indent: int) -> list[str]:
+        """A sentence."""
+        return [" " * indent + line for line in self._lines(text, indent)] or [""]
+
+    def _lines(self, text: str, indent: int) -> list[str]:
+        room = self._width - indent
+        is_wide = any(east_asian_width(sign) in "WF" for sign in text)  # such a sign takes two columns
+        return wrap(safe(text), room // 2 if is_wide else room, break_on_hyphens=False)
