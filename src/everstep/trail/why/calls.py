@@ -11,6 +11,7 @@ from everstep.errors import ErasedError, EverstepError
 from everstep.model import Kind, Run, Status, StepError
 from everstep.trail.outline import Node, Outline, outline
 from everstep.trail.why.folding import Values
+from everstep.trail.why.heard import asked, said
 from everstep.trail.why.values import Profile, profile
 
 if TYPE_CHECKING:
@@ -47,13 +48,18 @@ class Call:
             return profile(row.decision)
         if self._gave is not None:
             return profile(self._gave)
-        return profile(_readable(lambda: row.output if row.output is not None else _set(row.values)))
+        return profile(_readable(lambda: said(row) if row.output is not None else _set(row.values)))
 
     @cached_property
     def takes(self) -> Profile:
         """What went in, by name where names are known."""
         row = self.node.begun
-        return profile(self._given if self._given is not None else _readable(lambda: row.inputs))
+        if self._given is not None:
+            return profile(self._given)
+        inputs, words = asked(self.node.record, _readable(lambda: row.inputs))
+        found = profile(inputs)
+        found.words |= words
+        return found
 
     @property
     def output(self) -> Any:
@@ -122,6 +128,11 @@ class Story:
         """Whether a runner began it, which notes the code; what was recorded by hand goes on by hand."""
         return self.tree.start is not None and "code" in self.tree.start.metadata
 
+    @property
+    def is_of_a_program(self) -> bool:
+        """Whether it was captured: then it has calls, and no state before its end."""
+        return self.tree.start is not None and "captured" in self.tree.start.metadata
+
     def call(self, node: Node) -> Call | None:
         """The call of a node of the outline."""
         return self.by_node.get(id(node))
@@ -184,8 +195,8 @@ class _Graph:
         self._next, self._superstep = [], superstep
 
 
-def others(trail: Trail, run: Run, names: set[str], runs: int, rows: int) -> Iterator[tuple[str, Profile]]:
-    """What steps of these names gave in other runs of the same workflow, which completed."""
+def others(trail: Trail, run: Run, names: set[str], runs: int, rows: int) -> Iterator[Call]:
+    """The steps of these names in other runs of the same workflow, which completed."""
     if not run.workflow or not names:
         return
     found = trail.runs(workflow=run.workflow, status=Status.COMPLETED, limit=runs + 1)
@@ -196,4 +207,4 @@ def others(trail: Trail, run: Run, names: set[str], runs: int, rows: int) -> Ite
             continue  # that run is damaged; this question is about another
         for call in story.calls:
             if call.name in names and call.completed:
-                yield call.name, call.gives
+                yield call

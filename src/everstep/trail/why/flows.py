@@ -10,6 +10,7 @@ from typing import Any
 
 from everstep.model import Kind, Status
 from everstep.trail.why.calls import Call
+from everstep.trail.why.heard import alike
 from everstep.trail.why.oddities import FEW, Group, Oddity, others, shown, sure
 from everstep.trail.why.tracing import Trace
 from everstep.trail.why.values import Profile, key_of, lists_of, profile, words_of
@@ -53,7 +54,7 @@ def is_slow(took: float, usual: float) -> bool:
 
 def slow(trace: Trace) -> Iterator[Oddity]:
     """Steps that took far longer than the others of their name."""
-    for calls in by_name(trace).values():
+    for calls in of_a_kind(trace):
         if calls[0].node.kind is Kind.PAUSE:
             continue  # a person's time
         times = [call.node.duration_ms or 0.0 for call in calls]
@@ -66,13 +67,9 @@ def slow(trace: Trace) -> Iterator[Oddity]:
                 yield Oddity(call, "late", 0.5 * sure(len(calls) - 1), text)
 
 
-def by_name(trace: Trace) -> dict[str, list[Call]]:
-    """The calls that completed, by name."""
-    found: dict[str, list[Call]] = defaultdict(list)
-    for call in trace.calls:
-        if call.completed:
-            found[call.name].append(call)
-    return found
+def of_a_kind(trace: Trace) -> list[list[Call]]:
+    """The calls that completed, those together that ask for the same."""
+    return alike(call for call in trace.calls if call.completed)
 
 
 # What got lost.

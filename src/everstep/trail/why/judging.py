@@ -5,25 +5,26 @@ Reads the record and nothing else. No code of the run's workflow is called, impo
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import TYPE_CHECKING
 
 from everstep.codec.shown import brief
-from everstep.model import Kind, Run, Status, StepError
+from everstep.model import Kind, Run, Status
 from everstep.trail.inside import Failed
 from everstep.trail.owner import is_at_work
-from everstep.trail.why import flows, shapes, sources, texts
+from everstep.trail.why import flows, missed, shapes, sources, texts
 from everstep.trail.why.calls import Call, others
 from everstep.trail.why.clues import Clues, clues_of
 from everstep.trail.why.given import INPUTS, odd_inputs
+from everstep.trail.why.heard import alike
 from everstep.trail.why.items import answers, brief_text, command, failed_parts, is_unknown, told
 from everstep.trail.why.oddities import FEW, Group, Oddity, Sample
 from everstep.trail.why.report import Confidence, Failure, Link, Point, Repeated, Slow, Suspect, Why
 from everstep.trail.why.tracing import Trace
 from everstep.trail.why.values import key_of
+from everstep.trail.why.where import where
 
 if TYPE_CHECKING:
     from everstep.trail.trail import Trail
@@ -39,8 +40,6 @@ _PASSES_ON = frozenset({"kind", "text", "empty", "scale", "error", "stale", "twi
 _AT_THE_END = 0.6  # of one that gave nothing as the last of its name: loops end so
 _OF_ITS_KIND = 0.85  # how surely a step reached the failure, if others of its name did
 _AGAIN = 3  # how often a step may be asked the same without being told of
-_LIBRARY = re.compile(r"[/\\](?:site-packages|lib[/\\]python[\d.]+|everstep[/\\](?:run|graph|trail))[/\\]|^<")
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)$')
 
 
 def explain(trail: Trail, run_id: str) -> Why:
@@ -73,18 +72,7 @@ def _failure(trace: Trace) -> Failure | None:
     last = trace.path[-1] if trace.path else None
     row = last.node.record if last is not None else trace.ends[-1]
     said = None if error is None else " ".join(str(error).split())
-    return Failure(row.run_id, row.seq, None if last is None else last.name, said, _where(error), str(run.status))
-
-
-def _where(error: StepError | None) -> str | None:
-    """The innermost line of the traceback that is nobody else's code; if there is none, the innermost."""
-    lines = (error.traceback or "").splitlines() if error is not None else []
-    frames = [(frame, number) for number, line in enumerate(lines) if (frame := _FRAME.match(line)) is not None]
-    own = [(frame, number) for frame, number in frames if not _LIBRARY.search(frame["file"])]
-    for frame, number in (own or frames)[-1:]:
-        code = lines[number + 1].strip() if number + 1 < len(lines) else ""
-        return f"{frame['file']}:{frame['line']} in {frame['function']}: {code}"
-    return None
+    return Failure(row.run_id, row.seq, None if last is None else last.name, said, where(trace.errors), str(run.status))
 
 
 # What is odd.
@@ -98,11 +86,11 @@ def _judged(trail: Trail, trace: Trace) -> list[tuple[Call, Suspect]]:
             found[odd.call].append(odd)
     victims = _victims(trace, found)
     reach = _reaches(trace, found)
-    last = {calls[-1] for calls in flows.by_name(trace).values()}
+    last = {calls[-1] for calls in flows.of_a_kind(trace)}
     judged = []
     for call, odds in found.items():
         weight = _PASSED_ON if call in victims else 1.0
-        if call in last and call.gives.empty:
+        if call in last and call.gives.empty and not any(odd.explains or odd.keys & clues.keys for odd in odds):
             weight *= _AT_THE_END
         if clues.is_about_code:
             weight *= _PASSED_ON
@@ -127,7 +115,7 @@ def _by_score(scored: tuple[float, Oddity]) -> float:
 
 
 def _oddities(trail: Trail, trace: Trace, clues: Clues) -> Iterator[Oddity]:
-    for group in _groups(trail, trace):
+    for group in _groups(trail, trace, clues.keys):
         yield from shapes.odd_shapes(group)
         yield from shapes.odd_emptiness(group)
         yield from shapes.odd_numbers(group)
@@ -142,27 +130,30 @@ def _oddities(trail: Trail, trace: Trace, clues: Clues) -> Iterator[Oddity]:
     yield from flows.slow(trace)
     yield from flows.stale(trace)
     yield from sources.brought(trace, clues)
+    yield from missed.missed(trace, clues)
     if trace.error is not None:
         yield from odd_inputs(trail, trace, clues)
 
 
-def _groups(trail: Trail, trace: Trace) -> list[Group]:
-    names = flows.by_name(trace)
-    few = {name for name, calls in names.items() if len(calls) < FEW}
-    foreign: dict[str, list[Sample]] = defaultdict(list)
-    for name, given in others(trail, trace.story.run, few, _RUNS, _ROWS):
-        foreign[name].append(Sample(None, given))
+def _groups(trail: Trail, trace: Trace, keys: set[str]) -> list[Group]:
+    few = {calls[0].name for calls in flows.of_a_kind(trace) if len(calls) < FEW}
+    own = [call for call in trace.calls if call.completed]
+    foreign = list(others(trail, trace.story.run, few, _RUNS, _ROWS))
+    strange = set(foreign)
     return [
-        Group(name, [*(Sample(call, call.gives) for call in calls), *foreign[name]]) for name, calls in names.items()
+        Group(calls[0].name, [Sample(None if call in strange else call, call.gives) for call in calls], asked=keys)
+        for calls in alike([*own, *foreign])
+        if not strange.issuperset(calls)
     ]
 
 
 def _victims(trace: Trace, found: dict[Call, list[Oddity]]) -> set[Call]:
     """Calls that were given something odd: what is odd about them came with it."""
     victims: set[Call] = set()
-    names = flows.by_name(trace)
-    for name in {call.name for call in found}:
-        group = Group(name, [Sample(call, call.takes) for call in names.get(name, ())], "took")
+    for calls in flows.of_a_kind(trace):
+        if found.keys().isdisjoint(calls):
+            continue
+        group = Group(calls[0].name, [Sample(call, call.takes) for call in calls], "took")
         for detector in (shapes.odd_shapes, shapes.odd_emptiness, shapes.odd_numbers, texts.odd_texts):
             victims.update(odd.call for odd in detector(group) if odd.strength >= 0.5)
     strong = {
@@ -207,7 +198,7 @@ def _match(trace: Trace, odd: Oddity, clues: Clues) -> float:
     telling = {
         word for word in clues.words & (words | odd.call.takes.words) if trace.is_telling(word) or word in odd.words
     }
-    if odd.keys & clues.keys or telling & words or (odd.kinds & clues.kinds and odd.kinds != {"dict"}):
+    if odd.explains or odd.keys & clues.keys or telling & words or (odd.kinds & clues.kinds and odd.kinds != {"dict"}):
         return 1.0
     if odd.topic in clues.topics:
         return 0.8
@@ -299,11 +290,11 @@ def _last_good(trace: Trace, suspect: Call | None) -> Point | None:
 
 def _repeated(trace: Trace) -> Iterator[Repeated]:
     asked: dict[tuple[str, str], list[Call]] = defaultdict(list)
-    for name, calls in flows.by_name(trace).items():
+    for calls in flows.of_a_kind(trace):
         if len(calls) > _AGAIN:
             for call in calls:
                 if not call.feeds and call.inputs:
-                    asked[name, key_of(call.inputs)].append(call)
+                    asked[call.name, key_of(call.inputs)].append(call)
     often = sorted((calls for calls in asked.values() if len(calls) > _AGAIN), key=len, reverse=True)
     for calls in often[:3]:
         first = calls[0]
@@ -312,7 +303,7 @@ def _repeated(trace: Trace) -> Iterator[Repeated]:
 
 def _slow(trace: Trace) -> Iterator[Slow]:
     found: list[Slow] = []
-    for calls in flows.by_name(trace).values():
+    for calls in flows.of_a_kind(trace):
         if calls[0].node.kind is Kind.PAUSE:
             continue  # that is how long a person took to answer
         times = [call.node.duration_ms or 0.0 for call in calls]
@@ -341,7 +332,7 @@ def _next(
     if failure is not None and (not suspects or failure.seq != suspects[0][1].seq):
         yield command("show", f"{failure.run_id}@{failure.seq}")
     good = _last_good(trace, suspects[0][0]) if suspects and failure is not None else None
-    if good is not None:
+    if good is not None and not trace.story_of(good.run_id).is_of_a_program:
         yield command("state", good.id)
         yield command("diff", good.id, suspects[0][1].id)
     if run.status is Status.PAUSED or is_unknown(trail, run):

@@ -25,6 +25,7 @@ class Oddity:
     kinds: set[str] = field(default_factory=set)  # that its output has, and should not
     words: set[str] = field(default_factory=set)  # that stand for what it is about
     keys_in: bool = True  # whether its own words count as what it is about
+    explains: bool = False  # whether the error is about this very thing
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ class Group:
     name: str
     samples: list[Sample]
     verb: str = "gave"
+    asked: set[str] = field(default_factory=set)  # keys that the error names: of what is missing, they come first
 
     def __len__(self) -> int:
         return len(self.samples)

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import log10
 from statistics import median
+from typing import Any
 
 from everstep.trail.why.calls import Call
 from everstep.trail.why.oddities import FEW, Group, Oddity, last_of, named, others, place, shown, sure
-from everstep.trail.why.values import Profile, lacking
+from everstep.trail.why.values import Profile, first_at, holder, kind_of, lacking
 
 _WORDS = {
     "none": "nothing", "text": "text", "number": "a number", "list": "a list", "dict": "a dict", "bool": "yes or no",
@@ -68,7 +69,8 @@ def _other_parts(
     gone = [path for path in always if path and lacking(profile, path)]
     if gone:
         keys = {last_of(path) for path in gone}
-        text = f"{group.verb} no {place(gone[0])}, which {others(count - 1)} have: {shown(profile.value)}"
+        first = next((path for path in gone if last_of(path) in group.asked), gone[0])
+        text = f"{group.verb} no {place(first)}, which {others(count - 1)} have: {shown(holder(profile, first))}"
         yield Oddity(call, "lost", 0.92 * sure(count - 1), text, keys=keys)
     for path, usual in always.items():
         odd = set(profile.kinds_at(path)) - usual
@@ -77,8 +79,14 @@ def _other_parts(
             weight, topic = 0.8 if kind == "none" else 0.95, _topic(kind)
             wanted = word(min(usual))
             said = f"{group.verb} {word(kind)}{named(path)} where it is {wanted} in {others(count - 1)}"
-            text = f"{said}: {shown(profile.value)}"
+            text = f"{said}: {shown(_around(profile, path, kind))}"
             yield Oddity(call, topic, weight * sure(count - 1), text, kinds={kind}, keys={last_of(path)})
+
+
+def _around(profile: Profile, path: str, kind: str) -> Any:
+    """What to show of a value with an odd part: all of it, or the part, where that is far inside."""
+    is_near = path.count(".") + path.count("[") <= 1
+    return profile.value if is_near else first_at(profile, path, lambda _, part: kind_of(part) == kind)
 
 
 def _topic(kind: str) -> str:
@@ -102,7 +110,7 @@ def odd_emptiness(group: Group) -> Iterator[Oddity]:
             continue
         for sample in sized:
             if sample.call is not None and not sample.profile.sizes[path]:
-                text = f"{group.verb} an empty {place(path)} where {others(len(filled))} have something in it"
+                text = f"{group.verb} an empty list{named(path)} where {others(len(filled))} have something in it"
                 yield Oddity(sample.call, "empty", 0.75 * sure(len(filled)), text, keys={last_of(path)})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
@@ -29,6 +29,7 @@ _ERROR = re.compile(
 _HEAD = 160  # characters in which a text says that it is an error
 _FLAGS = ("error", "errors", "exception", "err", "fault")
 _STATES = ("status", "state", "code", "status_code", "statusCode")
+_EXITS = ("exit", "exit_code", "returncode")
 _GOOD = ("ok", "success", "successful", "succeeded")
 
 
@@ -170,15 +171,8 @@ def error_in(profile: Profile) -> str | None:
     """The part of a value that says it is an error."""
     value = profile.value
     if isinstance(value, dict):
-        for key in _FLAGS:
-            if value.get(key):
-                return shown({key: value[key]})
-        for key in _STATES:
-            if _is_bad(value.get(key)):
-                return shown({key: value[key], **value})
-        for key in _GOOD:
-            if value.get(key) is False:
-                return shown({key: False, **value})
+        key = next((key for key, is_bad in _SIGNS if key in value and is_bad(value[key])), None)
+        return None if key is None else shown({key: value[key], **({} if key in _FLAGS else value)})
     if isinstance(value, str) and (
         _ERROR.search(value[:_HEAD]) or value.lstrip()[:9].lower().startswith(("<!doctyp", "<html"))
     ):
@@ -192,3 +186,11 @@ def _is_bad(state: Any) -> bool:
     if isinstance(state, int):
         return 400 <= state < 600
     return isinstance(state, str) and state.lower() in {"error", "failed", "failure", "timeout", "timed_out"}
+
+
+_SIGNS: list[tuple[str, Callable[[Any], bool]]] = [
+    *((key, bool) for key in _FLAGS),
+    *((key, _is_bad) for key in _STATES),
+    *((key, lambda code: type(code) is int and code != 0) for key in _EXITS),
+    *((key, lambda good: good is False) for key in _GOOD),
+]

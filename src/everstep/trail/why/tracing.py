@@ -130,10 +130,15 @@ class Trace:
     @property
     def error(self) -> StepError | None:
         """What the run failed with, told by the innermost that knows; nothing where it was asked to end."""
+        return next(iter(self.errors), None)
+
+    @property
+    def errors(self) -> list[StepError]:
+        """The error as each that it came through has it, the innermost first."""
         if self.story.run.status in _NO_FAILURE:
-            return None
+            return []
         rows = [call.error for call in reversed(self.path)] + [error_of(end) for end in reversed(self.ends)]
-        return next((error for error in rows if error is not None), None)
+        return [error for error in rows if error is not None]
 
     # The way of the data.
 

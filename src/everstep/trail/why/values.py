@@ -6,6 +6,7 @@ Nothing here looks at more of a value than a person would: long lists by their e
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -160,3 +161,29 @@ def lacking(one: Profile, path: str) -> bool:
     """Whether a value has the place above a path, and not the path itself."""
     above = _LAST.sub("", path)
     return path not in one.kinds and above in one.kinds and one.kinds[above] != "none"
+
+
+def holder(one: Profile, path: str) -> Any:
+    """The part of a value that lacks what should be at a path; the whole where that is not found."""
+    return first_at(one, _LAST.sub("", path), lambda parts, _: path not in parts)
+
+
+def first_at(one: Profile, path: str, fits: Callable[[dict[str, Any], Any], bool]) -> Any:
+    """The first part at a path that fits, asked with what is in it, by path, and itself; else the whole value."""
+    waiting: list[tuple[str, Any]] = [("", one.value)]
+    for _ in range(_LEAVES):
+        if not waiting:
+            break
+        place, part = waiting.pop()
+        inner = _inner(place, part)
+        if place == path and fits(dict(inner), part):
+            return part
+        waiting += [each for each in reversed(inner) if path.startswith(each[0])]
+    return one.value
+
+
+def _inner(place: str, part: Any) -> list[tuple[str, Any]]:
+    if isinstance(part, list | tuple):
+        return [(f"{place}[*]", item) for item in part[:_ENDS]]
+    fields = part.fields if isinstance(part, Generic) else part if isinstance(part, dict) else {}
+    return [(below(place, key), fields[key]) for key in fields]

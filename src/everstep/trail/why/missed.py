@@ -1,0 +1,126 @@
+"""What the code that failed had just been given, and was not content with: where too few are there to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from everstep.codec.encoding import Generic
+from everstep.trail.why.calls import Call
+from everstep.trail.why.clues import Clues
+from everstep.trail.why.heard import alike
+from everstep.trail.why.oddities import FEW, Oddity, last_of, named, others, shown
+from everstep.trail.why.shapes import word
+from everstep.trail.why.texts import fault_of
+from everstep.trail.why.tracing import Trace
+from everstep.trail.why.values import kind_of
+from everstep.trail.why.where import frames
+
+_UNLIKE, _ALONE = 0.5, 0.3  # how much a key says, with another beside it that has what this one lacks, and without
+_OTHER, _ONLY, _SOME = 0.7, 0.62, 0.45  # the same of a value; and of one that is a part of what came alone
+_PARTS = 5_000  # of a value in which a key is looked for
+
+
+def missed(trace: Trace, clues: Clues) -> Iterator[Oddity]:
+    """The step without the key, the item or the value that the error is about."""
+    had = _had(trace)
+    if not had or trace.error is None:
+        return
+    for calls in alike(had):
+        if len(calls) < FEW:
+            yield from _keyless(calls, clues, is_last=calls[-1] is had[-1] and _is_plain(trace))
+    alone = [calls for calls in alike(had) if calls[-1] is had[-1] and len(calls) < FEW]
+    for calls in alone:
+        yield from _unfit(calls[-1], calls[:-1], clues, trace.error.type)
+
+
+def _had(trace: Trace) -> list[Call]:
+    """The calls whose outcomes the code had that failed: those around it, or inside it, or what it was given."""
+    failed = trace.path[-1] if trace.path else None
+    if failed is None:
+        story = trace.last_story
+        return [call for call in story.calls if call.completed and call.parent is None]
+    inside = [call for child in failed.node.children if (call := trace.of(child)) is not None and call.completed]
+    if inside or failed.feeds:
+        return inside or [call for call in trace.calls if call in failed.feeds.values()]
+    taken = list(_parts(failed.inputs))
+    before = [call for call in trace.calls if call.completed and call.place < failed.place]
+    return [call for call in before if call.output and any(_same(call.output, part) for part in taken)]
+
+
+def _parts(inputs: Any) -> Iterator[Any]:
+    """What a call was given, and the items of the lists in it."""
+    for value in inputs.values() if isinstance(inputs, dict) else [inputs]:
+        yield value
+        if isinstance(value, list | tuple):
+            yield from value
+
+
+def _same(one: Any, other: Any) -> bool:
+    try:
+        return type(one) is type(other) and bool(one == other)
+    except (TypeError, ValueError, RecursionError):  # arrays, and whatever else has an idea of its own of being equal
+        return False
+
+
+def _is_plain(trace: Trace) -> bool:
+    """Whether the program's own line failed: what fails in a library is about what that looked into."""
+    seen = frames(trace.error)
+    return not seen or seen[-1].is_own
+
+
+# A key that is not there.
+
+
+def _keyless(calls: list[Call], clues: Clues, *, is_last: bool) -> Iterator[Oddity]:
+    for key in sorted(clues.keys) if clues.is_about_a_key else ():
+        without = [call for call in calls if _lacks(call.output, key)]
+        having = len(calls) - len(without)
+        if len(without) != 1 or not (having or is_last):
+            continue
+        unlike = f", unlike {others(having)}" if having else ""
+        text = f"gave no {shown(key)}, which the error names{unlike}: {shown(without[0].output)}"
+        yield Oddity(without[0], "lost", _UNLIKE if having else _ALONE, text, keys={key}, explains=True)
+
+
+def _lacks(value: Any, key: str) -> bool:
+    """Whether a value could have a key and has it nowhere."""
+    waiting, seen, could = [value], 0, False
+    while waiting:
+        part = waiting.pop()
+        seen += 1
+        if seen > _PARTS:
+            return False  # nobody looked everywhere
+        if isinstance(part, dict | Generic):
+            fields = part if isinstance(part, dict) else part.fields
+            if any(str(each) == key for each in fields):
+                return False
+            could = True
+            waiting += fields.values()
+        elif isinstance(part, list | tuple):
+            waiting += part
+    return could
+
+
+# A value that is none, an empty list, a text that is no JSON.
+
+
+def _unfit(last: Call, before: list[Call], clues: Clues, error: str) -> Iterator[Oddity]:
+    kinds = last.gives.kinds
+    strength = _OTHER if before else _ONLY
+    for path in kinds:
+        odd = set(last.gives.kinds_at(path)) & clues.kinds
+        usual = {kind for call in before for kind in call.gives.kinds_at(path)}
+        if odd - usual and ("none" in odd or (usual and path)):
+            kind = word(min(odd - usual))
+            unlike = f", unlike {others(len(before))}" if usual else ""
+            text = f"gave {kind}{named(path)}{unlike}: {shown(last.output)}"
+            sure = _OTHER if usual else _SOME if path else _ONLY
+            yield Oddity(last, "kind", sure, text, kinds=odd - usual, keys={last_of(path)}, explains=True)
+    if "empty" in clues.topics and error.endswith(("IndexError", "StopIteration")):
+        for path, size in last.gives.sizes.items():
+            if not size and not any(call.gives.sizes.get(path) == 0 for call in before):
+                text = f"gave an empty list{named(path)}: {shown(last.output)}"
+                yield Oddity(last, "empty", strength, text, explains=True)
+    if error.endswith("JSONDecodeError") and kind_of(last.output) == "text" and not fault_of(last.output):
+        yield Oddity(last, "text", strength, f"gave no JSON: {shown(last.output)}", kinds={"text"}, explains=True)
