@@ -46,7 +46,8 @@ def test_a_run_with_an_unknown_outcome_is_told_to_be_answered_and_not_resumed(tm
         charged.step("charge", kind=Kind.INTENT, external=True)
         charged.finish(error=everstep.errors.UnknownOutcomeError("r", "charge", 1))
     for command in ("show", "why"):
-        nexts = [line for line in run(command, "r", "--trail", path).stderr.splitlines() if " show " not in line]
+        lines = run(command, "r", "--trail", path).stderr.splitlines()
+        nexts = [line for line in lines if line.split()[2] not in {"show", "why"}]  # what only looks
         assert nexts == [f"next: everstep answer r {how} --trail {path}" for how in ("VALUE", "--retry")]
 
 
@@ -75,13 +76,13 @@ def test_a_person_sees_the_same_in_colour_and_within_the_window(tmp_path: Path) 
     assert max(len(line.rstrip()) for line in printed.splitlines() if not line.startswith("next:")) <= 100
 
 
-@pytest.mark.parametrize("columns", [30, 80, 100])
+@pytest.mark.parametrize("columns", [30, 80, 200])
 def test_in_a_narrow_window_sentences_go_on_below_and_nothing_is_cut(tmp_path: Path, columns: int) -> None:
     path = failed_run(tmp_path / "t.db")
     printed = on_a_terminal("why", "r", "--trail", path, columns=columns, NO_COLOR="1").stdout
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", printed)
     page = [line.rstrip() for line in plain.splitlines() if not line.startswith("next:")]
-    assert max(map(len, page)) <= columns
+    assert max(map(len, page)) <= min(columns, 100)
     assert not [line for line in page if line.endswith("\u2026")]
     words = " ".join(" ".join(page).split())
     for sentence in ("it gave no size, which the 7 others have: {'page': 'p-4'}", "last good: r@4 (step read)"):

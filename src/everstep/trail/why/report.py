@@ -235,7 +235,7 @@ class _Page:
     """Lines that are no longer than a window is wide: what is long goes on below."""
 
     def __init__(self, width: int) -> None:
-        self._width = max(width, _LEAST)
+        self._width = min(max(width, _LEAST), _WIDTH)  # longer lines are hard to read
 
     def row(self, seq: int | str, name: str, text: str) -> Iterator[str]:
         """A step, and what is said of it: in a column beside it, or below it where there is no room for one."""
