@@ -10,7 +10,6 @@ from typing import Any
 
 from everstep.model import Kind, Status
 from everstep.trail.why.calls import Call
-from everstep.trail.why.heard import alike
 from everstep.trail.why.oddities import FEW, Group, Oddity, others, shown, sure
 from everstep.trail.why.tracing import Trace
 from everstep.trail.why.values import Profile, key_of, lists_of, profile, words_of
@@ -54,7 +53,7 @@ def is_slow(took: float, usual: float) -> bool:
 
 def slow(trace: Trace) -> Iterator[Oddity]:
     """Steps that took far longer than the others of their name."""
-    for calls in of_a_kind(trace):
+    for calls in trace.of_a_kind:
         if calls[0].node.kind is Kind.PAUSE:
             continue  # a person's time
         times = [call.node.duration_ms or 0.0 for call in calls]
@@ -65,11 +64,6 @@ def slow(trace: Trace) -> Iterator[Oddity]:
             if is_slow(took, usual):
                 text = f"took {took:,.0f} ms where {others(len(calls) - 1)} took about {usual:,.2g} ms"
                 yield Oddity(call, "late", 0.5 * sure(len(calls) - 1), text)
-
-
-def of_a_kind(trace: Trace) -> list[list[Call]]:
-    """The calls that completed, those together that ask for the same."""
-    return alike(call for call in trace.calls if call.completed)
 
 
 # What got lost.

@@ -86,7 +86,7 @@ def _judged(trail: Trail, trace: Trace) -> list[tuple[Call, Suspect]]:
             found[odd.call].append(odd)
     victims = _victims(trace, found)
     reach = _reaches(trace, found)
-    last = {calls[-1] for calls in flows.of_a_kind(trace)}
+    last = {calls[-1] for calls in trace.of_a_kind}
     judged = []
     for call, odds in found.items():
         weight = _PASSED_ON if call in victims else 1.0
@@ -136,7 +136,7 @@ def _oddities(trail: Trail, trace: Trace, clues: Clues) -> Iterator[Oddity]:
 
 
 def _groups(trail: Trail, trace: Trace, keys: set[str]) -> list[Group]:
-    few = {calls[0].name for calls in flows.of_a_kind(trace) if len(calls) < FEW}
+    few = {calls[0].name for calls in trace.of_a_kind if len(calls) < FEW}
     own = [call for call in trace.calls if call.completed]
     foreign = list(others(trail, trace.story.run, few, _RUNS, _ROWS))
     strange = set(foreign)
@@ -150,7 +150,7 @@ def _groups(trail: Trail, trace: Trace, keys: set[str]) -> list[Group]:
 def _victims(trace: Trace, found: dict[Call, list[Oddity]]) -> set[Call]:
     """Calls that were given something odd: what is odd about them came with it."""
     victims: set[Call] = set()
-    for calls in flows.of_a_kind(trace):
+    for calls in trace.of_a_kind:
         if found.keys().isdisjoint(calls):
             continue
         group = Group(calls[0].name, [Sample(call, call.takes) for call in calls], "took")
@@ -290,7 +290,7 @@ def _last_good(trace: Trace, suspect: Call | None) -> Point | None:
 
 def _repeated(trace: Trace) -> Iterator[Repeated]:
     asked: dict[tuple[str, str], list[Call]] = defaultdict(list)
-    for calls in flows.of_a_kind(trace):
+    for calls in trace.of_a_kind:
         if len(calls) > _AGAIN:
             for call in calls:
                 if not call.feeds and call.inputs:
@@ -303,7 +303,7 @@ def _repeated(trace: Trace) -> Iterator[Repeated]:
 
 def _slow(trace: Trace) -> Iterator[Slow]:
     found: list[Slow] = []
-    for calls in flows.of_a_kind(trace):
+    for calls in trace.of_a_kind:
         if calls[0].node.kind is Kind.PAUSE:
             continue  # that is how long a person took to answer
         times = [call.node.duration_ms or 0.0 for call in calls]

@@ -26,12 +26,12 @@ def missed(trace: Trace, clues: Clues) -> Iterator[Oddity]:
     had = _had(trace)
     if not had or trace.error is None:
         return
+    last = had[-1]
     for calls in alike(had):
         if len(calls) < FEW:
-            yield from _keyless(calls, clues, is_last=calls[-1] is had[-1] and _is_plain(trace))
-    alone = [calls for calls in alike(had) if calls[-1] is had[-1] and len(calls) < FEW]
-    for calls in alone:
-        yield from _unfit(calls[-1], calls[:-1], clues, trace.error.type)
+            is_last = calls[-1] is last
+            yield from _keyless(calls, clues, is_last=is_last and _is_plain(trace))
+            yield from _unfit(last, calls[:-1], clues, trace.error.type) if is_last else ()
 
 
 def _had(trace: Trace) -> list[Call]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cached_property
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +21,7 @@ from everstep.trail.inside import is_map, items_of
 from everstep.trail.outline import Node, error_of
 from everstep.trail.why.calls import Call, Story, read
 from everstep.trail.why.given import given, handed_on
+from everstep.trail.why.heard import alike
 from everstep.trail.why.values import profile
 
 if TYPE_CHECKING:
@@ -139,6 +141,11 @@ class Trace:
             return []
         rows = [call.error for call in reversed(self.path)] + [error_of(end) for end in reversed(self.ends)]
         return [error for error in rows if error is not None]
+
+    @cached_property
+    def of_a_kind(self) -> list[list[Call]]:
+        """The calls that completed, those together that ask for the same."""
+        return alike(call for call in self.calls if call.completed)
 
     # The way of the data.
 
