@@ -30,6 +30,36 @@ VALUES = st.recursive(
     ),
     max_leaves=10,
 )
+CAPTURED = st.tuples(
+    st.sampled_from(["http", "model", "process", "tool"]),
+    st.fixed_dictionaries({"url": st.sampled_from(["http://a/b/c", "http://[", "/", ""])}, optional={"body": VALUES}),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "status": st.sampled_from([200, 404, True, "ok"]),
+            "body": st.one_of(VALUES, VALUES.map(repr), st.sampled_from(['{"a": null}', 'data: {"a": [1, "b"]}\n'])),
+            "exit": st.sampled_from([0, 1, None]),
+            "stdout": VALUES,
+            "result": st.fixed_dictionaries({"content": VALUES}),
+        },
+    ),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    calls=st.lists(CAPTURED, max_size=6),
+    error=st.sampled_from([KeyError("a"), IndexError("out of range"), json.JSONDecodeError("Expecting value", "", 0)]),
+)
+def test_whatever_a_captured_call_is_said_to_have_given_there_is_an_answer(calls: list[Any], error: Exception) -> None:
+    trail = everstep.Trail(MemoryStore())
+    run = trail.record("r")
+    for node_type, asked, answer in calls:
+        run.step("call", node_type=node_type, inputs=asked, output=answer)
+    run.finish(error=error)
+    found = trail.why("r")
+    assert found.failure is not None
+    assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
 
 
 @settings(max_examples=150, deadline=None)

@@ -53,6 +53,13 @@ def test_the_events_of_a_stream_are_one_answer() -> None:
     assert parsed("data: {broken") == "data: {broken"
 
 
+@pytest.mark.parametrize("depth", [400, 100_000])
+def test_json_of_many_brackets_stays_a_text(depth: int) -> None:
+    text = "[" * depth + "]" * depth
+    assert parsed(text) == text
+    assert heard("model", {"status": 200, "body": json.dumps({"text": text})}) == {"text": text}
+
+
 def forms(*paths: str) -> list[list[str]]:
     trail = everstep.Trail(MemoryStore())
     with trail.record("r") as run:

@@ -23,6 +23,7 @@ _ABOUT = frozenset({  # parts of a model's answer that are about it, and not wha
     "id", "object", "created", "created_at", "model", "modelVersion", "responseId", "usage", "usageMetadata",
     "system_fingerprint", "service_tier",
 })  # fmt: skip
+_DEEP = 60  # values inside values
 _SEGMENTS = 12  # of a path that are looked at
 
 
@@ -75,14 +76,30 @@ def parsed(text: Any) -> Any:
     if not isinstance(text, str) or len(text) > _LONG:
         return text
     begin = text.lstrip()[:6]
+    found: Any = text
     try:
         if begin.startswith(("{", "[")):
-            return json.loads(text)
-        if begin.startswith(("data:", "event:")):
-            return _joined(text)
+            found = json.loads(text)
+        elif begin.startswith(("data:", "event:")):
+            found = _joined(text)
     except (ValueError, RecursionError):
         pass  # then it is a text, and what is wrong with it will be looked at
-    return text
+    return found if _is_flat(found) else text
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether a value can be gone through: JSON of a thousand brackets is nothing that people read."""
+    level = [value]
+    for _ in range(_DEEP):
+        level = [
+            part
+            for each in level
+            if isinstance(each, dict | list)
+            for part in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return True
+    return False
 
 
 def _joined(text: str) -> Any:
