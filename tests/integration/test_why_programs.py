@@ -33,12 +33,18 @@ ODD: dict[str, tuple[int, str]] = {  # what some things cost; others have a pric
     "shops": (200, '{"shops": ["north", "south"]}'),
 }
 
+BUSY: list[str] = []  # what was refused once
+
 
 class _Shop(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         name = urlsplit(self.path).path.rpartition("/")[2]
         price = {"name": name, "price": 10 + len(name), "parts": [{"id": f"p-{name}"}]}
-        self._send(*ODD.get(name, (200, json.dumps(price))))
+        if name == "busy" and not BUSY:
+            BUSY.append(name)
+            self._send(503, '{"error": "try again"}')
+        else:
+            self._send(*ODD.get(name, (200, json.dumps(price))))
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -122,6 +128,20 @@ def test_an_answer_that_is_refused_shows_its_status(tmp_path: Path, url: str) ->
     found = captured(tmp_path, priced(url, *"abcdef", "gone"))
     said = "gave no price, which the 6 others have: {'status': 404, 'body': {'detail': 'no such thing'}}"
     assert first(found) == (7, "high", said)
+
+
+def test_an_answer_that_was_refused_and_asked_for_again_hides_no_other(tmp_path: Path, url: str) -> None:
+    def program() -> None:
+        for name in (*"ab", "busy", *"cdef", "none"):
+            answer = httpx.get(f"{url}/price/{name}")
+            while answer.status_code == 503:
+                answer = httpx.get(f"{url}/price/{name}")
+            answer.json()["price"]
+
+    BUSY.clear()
+    found = captured(tmp_path, program)
+    assert first(found)[::2] == (9, "gave no price, which the 7 others have: {'message': 'not sold here'}")
+    assert [each.seq for each in found.suspects] == [9]
 
 
 @pytest.mark.parametrize("how", ["whole", "streamed"])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from everstep.codec.record import StepRecord
 from everstep.codec.shown import label
-from everstep.trail.why.values import words_of
+from everstep.trail.why.values import key_of, words_of
 
 if TYPE_CHECKING:
     from everstep.trail.why.calls import Call
@@ -23,6 +23,7 @@ _ABOUT = frozenset({  # parts of a model's answer that are about it, and not wha
     "id", "object", "created", "created_at", "model", "modelVersion", "responseId", "usage", "usageMetadata",
     "system_fingerprint", "service_tier",
 })  # fmt: skip
+_REFUSED = 400  # the status from which on an answer is none
 _DEEP = 60  # values inside values
 _SEGMENTS = 12  # of a path that are looked at
 
@@ -171,6 +172,24 @@ def alike(calls: Iterable[Call]) -> list[list[Call]]:
         else:
             found.append(some)
     return found
+
+
+def settled(calls: Sequence[Call]) -> list[Call]:
+    """Without the answers that were refused where the same was asked again: what came of it then is what counts."""
+    later: set[str] = set()
+    kept: list[Call] = []
+    for call in reversed(calls):
+        if call.node.record.node_type in _BY_HTTP:
+            asking = f"{call.name} {key_of(call.inputs)}"
+            if asking in later and _is_refused(call.output):
+                continue
+            later.add(asking)
+        kept.append(call)
+    return kept[::-1]
+
+
+def _is_refused(given: Any) -> bool:
+    return isinstance(given, dict) and given.keys() == {"status", "body"} and given["status"] >= _REFUSED
 
 
 def _path(call: Call) -> list[str]:

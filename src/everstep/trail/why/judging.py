@@ -137,7 +137,7 @@ def _oddities(trail: Trail, trace: Trace, clues: Clues) -> Iterator[Oddity]:
 
 def _groups(trail: Trail, trace: Trace, keys: set[str]) -> list[Group]:
     few = {calls[0].name for calls in trace.of_a_kind if len(calls) < FEW}
-    own = [call for call in trace.calls if call.completed]
+    own = [call for calls in trace.of_a_kind for call in calls]
     foreign = list(others(trail, trace.story.run, few, _RUNS, _ROWS))
     strange = set(foreign)
     return [

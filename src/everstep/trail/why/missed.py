@@ -8,7 +8,7 @@ from typing import Any
 from everstep.codec.encoding import Generic
 from everstep.trail.why.calls import Call
 from everstep.trail.why.clues import Clues
-from everstep.trail.why.heard import alike
+from everstep.trail.why.heard import alike, settled
 from everstep.trail.why.oddities import FEW, Oddity, last_of, named, others, shown
 from everstep.trail.why.shapes import word
 from everstep.trail.why.texts import fault_of
@@ -27,7 +27,7 @@ def missed(trace: Trace, clues: Clues) -> Iterator[Oddity]:
     if not had or trace.error is None:
         return
     last = had[-1]
-    for calls in alike(had):
+    for calls in alike(settled(had)):
         if len(calls) < FEW:
             is_last = calls[-1] is last
             yield from _keyless(calls, clues, is_last=is_last and _is_plain(trace))

@@ -21,7 +21,7 @@ from everstep.trail.inside import is_map, items_of
 from everstep.trail.outline import Node, error_of
 from everstep.trail.why.calls import Call, Story, read
 from everstep.trail.why.given import given, handed_on
-from everstep.trail.why.heard import alike
+from everstep.trail.why.heard import alike, settled
 from everstep.trail.why.values import profile
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Trace:
     @cached_property
     def of_a_kind(self) -> list[list[Call]]:
         """The calls that completed, those together that ask for the same."""
-        return alike(call for call in self.calls if call.completed)
+        return alike(settled([call for call in self.calls if call.completed]))
 
     # The way of the data.
 
