@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,35 @@ def test_a_refusal_names_the_folder_that_would_have_to_be_allowed(
             with pytest.raises(SealedError) as caught, everstep.capture(trail, "r", mode="verify", seal="files"):
                 attempt()
             assert str(caught.value).endswith(way_out)
+
+
+def test_what_is_relative_to_an_open_folder_is_judged_by_that_folder(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
+    for name in ("allowed", "outside"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text("kept")
+    monkeypatch.chdir(tmp_path / "allowed")
+    outside = os.open(tmp_path / "outside", os.O_RDONLY)
+    tries: list[Callable[[], object]] = [
+        lambda: os.unlink("a.txt", dir_fd=outside),
+        lambda: os.rename("a.txt", "b.txt", dst_dir_fd=outside),
+        lambda: os.mkdir("new", dir_fd=outside),
+        lambda: os.open("new.txt", os.O_CREAT | os.O_WRONLY, dir_fd=outside),
+        lambda: os.chmod("a.txt", 0o600, dir_fd=outside),
+    ]
+    with everstep.open(tmp_path / "trail.db") as trail:
+        with everstep.capture(trail, "r"):
+            pass
+        sealed = partial(everstep.capture, trail, "r", mode="verify", seal="files")
+        for attempt in tries:
+            with pytest.raises(SealedError, match=f"--allow {tmp_path}/outside"), sealed(allow=["."]):
+                attempt()
+        monkeypatch.chdir(tmp_path)  # nothing here is allowed, but for temporary folders
+        with sealed(), tempfile.TemporaryDirectory() as folder:
+            Path(folder, "a.txt").write_text("soon gone")
+    assert [path.name for path in (tmp_path / "outside").iterdir()] == ["a.txt"]
 
 
 def test_outside_of_a_replay_nothing_is_sealed(tmp_path: Path) -> None:

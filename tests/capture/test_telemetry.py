@@ -41,6 +41,7 @@ from tests.capture.server import ModelServer
         ("PATCH", "https://eu.api.smith.langchain.com/runs/4f", True),
         ("GET", "https://api.smith.langchain.com/commits/a/b", False),
         ("POST", "https://cloud.langfuse.com/api/public/ingestion", True),
+        ("POST", "https://cloud.langfuse.com/api/public/scores", True),
         ("GET", "https://cloud.langfuse.com/api/public/v2/prompts/a", False),
         ("POST", "https://os-api.agno.com/telemetry/runs", True),
         ("HEAD", "https://huggingface.co/api/telemetry/examples", True),

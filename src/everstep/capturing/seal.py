@@ -8,6 +8,7 @@ nobody in who wants out. `hard` adds a network without any other machine, which 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import shlex
 import sys
@@ -34,6 +35,11 @@ _OUTSIDE = {**_NETWORK, **_PROCESSES, **_DATABASES}  # which argument says where
 _CHANGES = {
     "os.remove": 0, "os.rename": 1, "os.rmdir": 0, "os.mkdir": 0, "os.link": 1, "os.symlink": 1, "os.truncate": 0,
     "os.chmod": 0, "os.chown": 0, "os.utime": 0, "shutil.rmtree": 0, "shutil.move": 1, "shutil.copyfile": 1,
+}  # fmt: skip
+# Which argument is the open folder that a path is relative to, if one is.
+_FOLDERS = {
+    "os.remove": 1, "os.rename": 3, "os.rmdir": 1, "os.mkdir": 2, "os.link": 3, "os.symlink": 2, "os.chmod": 2,
+    "os.chown": 3, "os.utime": 3, "shutil.rmtree": 1,
 }  # fmt: skip
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _DEVICES = frozenset({"/dev/null", "/dev/tty", "/dev/stdout", "/dev/stderr"})
@@ -71,10 +77,13 @@ class Seal:
                 return
             file = target if event in _DATABASES else None
             self.refuse(f"{event.replace('socket.', '').replace('subprocess.', '')} {shown(target)}".rstrip(), file)
-        elif event == "os.mkdir" and Path(os.fsdecode(args[0])).is_dir():
-            return  # which changes nothing, whatever Python says to it
-        elif self._files and event in _CHANGES and not self._is_allowed(args[_CHANGES[event]]):
-            self.refuse(f"{event.partition('.')[2]} {shown(args[_CHANGES[event]])}", args[_CHANGES[event]])
+        elif self._files and event in _CHANGES:
+            path, folder = args[_CHANGES[event]], _FOLDERS.get(event, len(args))
+            path = placed(path, args[folder] if folder < len(args) else None)
+            if event == "os.mkdir" and Path(os.fsdecode(path)).is_dir():
+                return  # which changes nothing, whatever Python says to it
+            if not self._is_allowed(path):
+                self.refuse(f"{event.partition('.')[2]} {shown(path)}", path)
 
     def _is_allowed(self, path: Any) -> bool:
         if isinstance(path, int):
@@ -93,6 +102,22 @@ def _folder_of(file: str | bytes | os.PathLike[Any]) -> str:
     path, here = Path(os.path.realpath(os.fsdecode(file))), Path.cwd()
     folder = path if path.is_dir() else path.parent
     return shlex.quote(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))
+
+
+def placed(path: Any, folder: int | None) -> Any:
+    """A path that is relative to an open folder, whole."""
+    if folder in {None, -1} or isinstance(path, int):
+        return path
+    try:
+        where = str(Path(f"/proc/self/fd/{folder}").readlink())
+    except OSError:  # not Linux
+        where = fcntl.fcntl(folder, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0").decode()  # type: ignore[attr-defined] # of macOS
+    return os.path.join(where, os.fsdecode(path))  # noqa: PTH118 - of what the program gave
+
+
+def _open(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+    """`os.open`, of whose folder Python's audit hooks are not told."""
+    return _os_open(placed(path, dir_fd), flags, mode)
 
 
 def _is_in(path: Any, folders: tuple[str, ...]) -> bool:
@@ -138,6 +163,7 @@ def line() -> str:
 
 
 # One hook for the process, because it cannot be taken out again.
+_os_open = os.open
 _sealed: Seal | None = None
 _is_ours: Callable[[], bool] | None = None
 _hooked = False
@@ -160,12 +186,12 @@ def sealed(seal: Seal, applies: Callable[[], bool] | None = None) -> Iterator[Se
     if not _hooked:
         sys.addaudithook(_hook)
         _hooked = True
-    before = _sealed, _is_ours
-    _sealed, _is_ours = seal, applies
+    before = _sealed, _is_ours, os.open
+    _sealed, _is_ours, os.open = seal, applies, _open
     try:
         yield seal
     finally:
-        _sealed, _is_ours = before
+        _sealed, _is_ours, os.open = before
 
 
 def leave_network() -> None:

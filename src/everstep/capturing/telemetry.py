@@ -29,7 +29,7 @@ _KNOWN = re.compile(
       | POST\ api\.segment\.io/v1/\w+
       | POST\ \S*\bmixpanel\.com/(track|engage|import)
       | (POST|PATCH)\ \S*\bsmith\.langchain\.com(/api/v1)?/runs\S*
-      | POST\ \S+/api/public/ingestion                  # Langfuse
+      | POST\ \S+/api/public/(ingestion|scores)         # Langfuse
       | POST\ \S+/v1/private/(traces|spans)(/batch)?    # Opik
       | (POST|GET|HEAD)\ \S+\bscarf\.sh/\S*
       | (POST|HEAD)\ \S+/telemetry(/\S*)?               # Agno, the Hugging Face hub and others
