@@ -152,7 +152,7 @@ class TestResume:
     @pytest.mark.parametrize(
         ("words", "code", "said"),
         [
-            (["r-1", "--app", "nowhere"], 1, "cannot load 'nowhere': ModuleNotFoundError"),
+            (["r-1", "--app", "nowhere"], 1, "cannot load 'nowhere': there is no such module in "),
             (["r-1", "--app", "agent:nothing"], 1, "has no attribute 'nothing'"),
             (["r-1", "--app", "agent:AGENT"], 1, "cannot load"),
             (["r-1", "--app", "agent:os"], 1, "is no workflow"),

@@ -174,6 +174,14 @@ class TestCompletion:
     def test_commands_options_and_ids_are_offered(self, seen: Path, line: str, offered: set[str]) -> None:
         assert offered <= self.offered(line, seen)
 
+    @pytest.mark.parametrize(
+        "line", ["everstep --trail {} show ", "everstep show --trail {} ", "everstep diff --trail {} r "]
+    )
+    def test_ids_are_those_of_the_trail_that_is_named(self, seen: Path, tmp_path: Path, line: str) -> None:
+        with everstep.open(tmp_path / "other.db") as trail:
+            trail.record("elsewhere").finish()
+        assert self.offered(line.format(tmp_path / "other.db"), seen) == {"elsewhere"}
+
     def test_without_a_trail_nothing_is_offered_and_nothing_is_made(self, tmp_path: Path) -> None:
         assert self.offered("everstep show ", tmp_path / "none.db") == set()
         assert not (tmp_path / "none.db").exists()

@@ -208,7 +208,7 @@ def test_what_the_graph_no_longer_has_is_told(place: Path) -> None:
         (["flows.py:nothing"], 3, "'flows.py' has no 'nothing'. Its graphs: approval, wrapped, drafts, many."),
         (["flows.py:number"], 1, "'flows.py:number' is no graph but of type int."),
         (["gone.py:approval"], 3, "there is no file 'gone.py'."),
-        (["gone:approval"], 1, "cannot load 'gone': ModuleNotFoundError: No module named 'gone'."),
+        (["gone:approval"], 1, "cannot load 'gone': there is no such module in "),
         (["flows.py"], 2, "'flows.py' names no graph; give FILE:NAME, or MODULE:NAME."),
         (["flows.py:"], 2, "'flows.py:' names no graph; give FILE:NAME, or MODULE:NAME."),
         (["flows.py:approval", "--svg", "--json"], 2, "--svg prints no JSON; give one of the two."),

@@ -126,7 +126,8 @@ def test_steps_of_one_superstep(path: Path) -> None:
     rest = data("steps", "s", "--superstep", 0, "--limit", 1, "--cursor", first["cursor"], "--trail", path)
     assert first["steps"] + rest["steps"] == listed["steps"]
     assert rest["cursor"] is None
-    assert "--superstep 0 --cursor 1" in run("steps", "s", "--superstep", 0, "--limit", 1, "--trail", path).stderr
+    more = run("steps", "s", "--superstep", 0, "--limit", 1, "--trail", path).stderr
+    assert "--superstep 0 --limit 1 --cursor 1" in more
 
 
 def test_steps_have_a_column_for_supersteps_and_show_decisions(path: Path) -> None:

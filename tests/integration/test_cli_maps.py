@@ -200,7 +200,7 @@ def test_the_runs_inside_one_can_be_listed_and_all(path: Path) -> None:
     failed = data("runs", "--parent", "few", "--status", "failed", "--limit", 1, "--trail", path)
     assert len(failed["runs"]) == 1
     more = run("runs", "--parent", "few", "--status", "failed", "--limit", 1, "--trail", path).stderr
-    assert "runs --status failed --parent few --cursor" in more
+    assert "runs --status failed --parent few --limit 1 --cursor" in more
     assert len(data("runs", "--all", "--limit", 1_000, "--trail", path)["runs"]) == 5 + 40 + 3 + 2 + 3 + 1
     assert run("runs", "--parent", "nobody", "--trail", path).exit_code == 3
     assert run("runs", "--parent", "few", "--all", "--trail", path).exit_code == 2

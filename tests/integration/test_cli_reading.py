@@ -70,7 +70,7 @@ class TestRuns:
         assert [one["id"] for one in data("runs", "--cursor", first["cursor"])["runs"]] == ["done"]
         assert data("runs", "--cursor", first["cursor"])["cursor"] is None
         said = run("runs", "--limit", 3).stderr
-        assert said == f"more: everstep runs --cursor {first['cursor']}\n"
+        assert said == f"more: everstep runs --limit 3 --cursor {first['cursor']}\n"
 
     def test_no_run_is_no_error(self, tmp_path: Path) -> None:
         everstep.open(tmp_path / "empty.db").close()
@@ -116,8 +116,15 @@ class TestShow:
         ("run_id", "nexts"),
         [
             ("done", ["everstep state done"]),
-            ("broken", ["everstep show broken@2", "everstep resume broken --app MODULE"]),
-            ("left", ["everstep resume left --app MODULE"]),
+            ("broken", ["everstep why broken", "everstep show broken@2", "everstep resume broken --app MODULE"]),
+            (
+                "left",
+                [
+                    "everstep answer left VALUE --pause 1",
+                    "everstep answer left --retry --pause 1",
+                    "everstep answer left VALUE --pause 2",
+                ],
+            ),
         ],
     )
     def test_it_ends_with_the_command_worth_typing(self, seen: Path, run_id: str, nexts: list[str]) -> None:
@@ -130,7 +137,7 @@ class TestShow:
                 raise ValueError("no")
         where = ["--trail", trail.store.where]
         assert run("show", "open", *where).stderr.startswith("next: everstep state open")
-        assert run("show", "bad", *where).stderr == ""
+        assert run("show", "bad", *where).stderr == f"next: everstep why bad --trail {trail.store.where}\n"
 
     def test_each_of_several_questions_has_its_command(self, tmp_path: Path) -> None:
         @everstep.workflow
@@ -149,9 +156,9 @@ class TestShow:
 
     def test_the_app_of_the_project_need_not_be_named(self, seen: Path) -> None:
         Path("pyproject.toml").write_text('[tool.everstep]\napp = "agent"\n', "utf-8")
-        assert run("show", "left").stderr == "next: everstep resume left\n"
+        assert run("show", "broken").stderr.endswith("next: everstep resume broken\n")
         Path("pyproject.toml").write_text("[tool.everstep", "utf-8")
-        assert run("show", "left").stderr == "next: everstep resume left --app MODULE\n"
+        assert run("show", "broken").stderr.endswith("next: everstep resume broken --app MODULE\n")
 
     def test_what_a_run_waits_for_is_in_its_head(self, seen: Path) -> None:
         found = lines("show", "left")

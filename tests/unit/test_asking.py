@@ -269,7 +269,7 @@ def test_an_answer_that_is_not_allowed_is_refused_saying_what_is_wrong_where(
         (list[Colour], 'a list, each one of "red", 2'),
         (Literal["x"], '"x"'),
         (Place, "an object with x (a whole number), label (text or null; may be left out), "),
-        (Trip, "order (an object with name (text), items (a list, each an object with count (a whole number), "),
+        (Trip, "order (an object with name (text), items (a list, each an object with count (a whole number from 1 on"),
     ],
 )
 def test_a_refusal_says_what_is_allowed(kind: Any, words: str) -> None:

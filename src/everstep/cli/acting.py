@@ -12,10 +12,17 @@ import click
 from everstep.cli import exits, plain
 from everstep.cli.advising import go_on_with
 from everstep.cli.app import apart, app_option, load, named, still_to_name, workflow_in
-from everstep.cli.capturing import ask_for_program, children_option, command_argument, resumed, unknown_option
+from everstep.cli.capturing import (
+    ask_for_program,
+    children_option,
+    command_argument,
+    resumed,
+    run_of,
+    unknown_option,
+)
 from everstep.cli.output import Cell
 from everstep.cli.questions import Questions, text_of
-from everstep.cli.session import Session, about, address, options, run_ids, session
+from everstep.cli.session import Session, StepNumber, about, options, run_ids, session
 from everstep.cli.text import brief, whole
 from everstep.cli.typed import value_of
 from everstep.codec.record import StepRecord
@@ -28,6 +35,7 @@ from everstep.run.workflows import Workflow
 from everstep.trail import answers, asking
 from everstep.trail.inside import failed_so_far, is_map, items_of, outermost
 from everstep.trail.outline import outline
+from everstep.trail.schemas import described
 from everstep.trail.trail import Trail
 
 _WIDE = 200  # characters of what a run gave
@@ -83,7 +91,7 @@ def stop(run: str) -> int:
 
 def _agreed(here: Session, question: str) -> bool:
     if here.output.as_json or not sys.stdin.isatty():
-        raise click.UsageError("there is nobody to ask; say --yes.")
+        raise click.UsageError("no terminal to ask at; add --yes.")
     if click.confirm(question, err=True):
         return True
     here.output.talk("nothing was done.")
@@ -93,16 +101,18 @@ def _agreed(here: Session, question: str) -> bool:
 @click.command()
 @click.argument("run", shell_complete=run_ids)
 @click.argument("value", required=False)
-@click.option("--pause", type=click.IntRange(min=0), metavar="SEQ", help="Which question, where there are several.")
+@click.option("--pause", type=StepNumber(), metavar="SEQ", help="Which question, where there are several.")
 @click.option("--retry", is_flag=True, help="Try an external step again whose outcome is not known.")
 @options
 def answer(run: str, value: str | None, pause: int | None, *, retry: bool) -> int:
     """Answer what a run waits for: VALUE is JSON, or text; - reads it from stdin."""
-    if (value is None) is not retry:
-        raise click.UsageError("give a VALUE, or --retry for an external step whose outcome is not known.")
+    if value is not None and retry:
+        raise click.UsageError("give a VALUE or --retry, not both.")
     here = session()
     trail = here.open(write=True)
     asked = _question(trail, run, pause)
+    if value is None and not retry:
+        raise _without_value(here, trail, run, pause, asked)
     given = sys.stdin.read().rstrip("\n") if value == "-" else value
     if given is not None and asked is not None and asked.kind is Kind.INTENT and given.lower() in _YES_OR_NO:
         raise click.UsageError(
@@ -121,6 +131,19 @@ def answer(run: str, value: str | None, pause: int | None, *, retry: bool) -> in
         taken = "to be tried again" if retry else brief(meant, _SHORT)
         here.output.talk(f"taken: {taken}\nnext: {_to_resume(here, trail, outermost(trail, run))}")
     return exits.OK
+
+
+def _without_value(here: Session, trail: Trail, run: str, pause: int | None, asked: StepRecord | None) -> Exception:
+    """What is asked, and what may be answered."""
+    if asked is None:
+        return _say_which(here, trail, run, pause, "VALUE") or NotWaitingError(run, "it has no open question")
+    which = ["--pause", pause] if pause is not None else []
+    again = here.command("answer", run, "VALUE", *which)
+    if asked.kind is Kind.INTENT:
+        return click.UsageError(f"{text_of(asked)}\n  {again}\n  {here.command('answer', run, '--retry', *which)}")
+    schema = (asked.pause or {}).get("schema")
+    takes = "JSON, or text" if schema is None else described(schema)
+    return click.UsageError(f"{run} asks: {text_of(asked)}\n  {again}\nVALUE is {takes}.")
 
 
 def _say_which(here: Session, trail: Trail, run: str, pause: int | None, value: str | None) -> ConflictError | None:
@@ -164,7 +187,7 @@ def _question(trail: Trail, run_id: str, pause: int | None) -> StepRecord | None
 
 
 @click.command()
-@click.argument("run", metavar="RUN[@SEQ]", shell_complete=run_ids)
+@click.argument("run", shell_complete=run_ids)
 @command_argument
 @app_option
 @unknown_option
@@ -179,7 +202,7 @@ def resume(run: str, command: tuple[str, ...], app: str | None, unknown: str | N
     if command:
         resumed(here, run, command, unknown, children=children)
     trail = here.open(write=True)
-    run_id, seq = address(trail, run)
+    run_id, seq = run_of(here, trail, "resume", run, command)
     ask_for_program(here, "resume", trail, run_id)
     place = named(app)
     found = trail.run(run_id)
@@ -283,7 +306,7 @@ def _tell_why(here: Session, trail: Trail, result: RunResult[Any]) -> None:
             here.output.talk(f"next: {here.command('show', f'{each.run_id}@{each.seq}')}")
     if result.error is not None:
         here.output.talk(f"{result.run_id} failed: {type(result.error).__qualname__}: {result.error}")
-        here.output.talk(f"next: {here.command('show', result.run_id)}")
+        here.output.talk(f"next: {here.command('why', result.run_id)}")
     several = len(result.pauses) > 1
     for pause in result.pauses:
         choice = f" ({', '.join(brief(option, _SHORT) for option in pause.options)})" if pause.options else ""

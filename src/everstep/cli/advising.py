@@ -9,7 +9,7 @@ from everstep.cli.app import still_to_name
 from everstep.cli.items import Items
 from everstep.cli.questions import Questions
 from everstep.cli.session import Session
-from everstep.model import Run, Status
+from everstep.model import FINISHED, Run, Status
 from everstep.trail.inside import Failed
 from everstep.trail.naming import without_password
 from everstep.trail.outline import Outline
@@ -59,11 +59,12 @@ def _nexts(
         yield from asked.nexts()
         return
     if run.status is Status.FAILED:
+        yield ["why", run.id]
         broken = [node for _, node in tree.walk() if node.status is Status.FAILED and not node.superseded]
         yield from (["show", f"{run.id}@{node.seq}"] for node in broken[-1:])
-        if asked.is_unknown:
-            yield from asked.nexts()
-            return
+    if asked.is_unknown and (run.status not in FINISHED or run.status is Status.FAILED):  # which cannot go on without
+        yield from asked.nexts()
+        return
     if at_work:
         yield ["cancel", run.id]
     elif run.status is not Status.COMPLETED and _is_of_a_workflow(tree):

@@ -6,6 +6,7 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from difflib import get_close_matches
 from functools import reduce
 from importlib import import_module
 from importlib.util import find_spec
@@ -84,6 +85,14 @@ def load(app: str) -> tuple[ModuleType, Any]:
     try:
         module = import_module(name)
         return module, reduce(getattr, attribute.split("."), module) if attribute else None
+    except ModuleNotFoundError as error:
+        if error.name != name.partition(".")[0]:  # one that it imports itself
+            raise AppError(f"cannot load {app!r}: {type(error).__name__}: {error}.") from error
+        near = get_close_matches(name, [file.stem for file in Path.cwd().glob("*.py")], 1)
+        meant = f" Did you mean {near[0]!r}?" if near else " Name a module, or a FILE.py."
+        raise AppError(
+            f"cannot load {app!r}: there is no such module in {folder}, nor where Python looks.{meant}"
+        ) from None
     except (Exception, SystemExit) as error:  # it is somebody else's code: whatever it raises is the answer
         raise AppError(f"cannot load {app!r}: {type(error).__name__}: {error}.") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,12 @@ import click
 from everstep.capturing.command import CAPTURED, CHILDREN
 from everstep.cli import launching
 from everstep.cli.session import Session, about, address, options, session
+from everstep.errors import RunNotFoundError
 
 if TYPE_CHECKING:
     from everstep.trail.trail import Trail
 
+_PROGRAM = re.compile(r"(^|/)python[\d.]*$|\.py$")
 _SETTINGS: dict[str, Any] = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 
 children_option = click.option("--children", is_flag=True, help="Record the Python programs that it starts, too.")
@@ -68,7 +71,7 @@ unknown_option = click.option(
 def resumed(here: Session, run: str, command: tuple[str, ...], unknown: str | None, *, children: bool) -> None:
     """Go on with the run of a program."""
     trail = here.open()
-    run_id, _ = address(trail, run)
+    run_id, _ = run_of(here, trail, "resume", run, command)
     _check_captured(trail, run_id, command)
     children = children or with_children(trail, run_id)
     trail.close()
@@ -80,12 +83,27 @@ def replayed(
 ) -> None:
     """Go through the run of a program again."""
     trail = here.open()
-    run_id, _ = address(trail, run)
+    run_id, _ = run_of(here, trail, "replay", run, command)
     _check_captured(trail, run_id, command)
     if mode == "recorded":
         raise click.UsageError("--mode recorded runs no program: leave out what stands after the dashes.")
     trail.close()
     launch(here, command, {"id": run_id, "mode": mode or "verify", "seal": seal, "allow": list(allow)})
+
+
+def run_of(here: Session, trail: Trail, verb: str, run: str, command: tuple[str, ...]) -> tuple[str, int | None]:
+    """A run, as its id and its seq. Raises RunNotFoundError, and UsageError if a program stands where its id should."""
+    found = address(trail, run)
+    try:
+        trail.run(found[0])
+    except RunNotFoundError:
+        if _PROGRAM.search(run) is None:
+            raise
+        again = here.command(verb, "RUN", "--", run, *command)
+        raise click.UsageError(
+            f"the id of the run is missing before the dashes: {again}. `everstep runs` lists them."
+        ) from None
+    return found
 
 
 def _check_captured(trail: Trail, run_id: str, command: tuple[str, ...]) -> None:

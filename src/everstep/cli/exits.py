@@ -35,6 +35,7 @@ _WORDS = {
     "; or say clock=False.": "",
     "trail.runs() lists what there is": "`everstep runs` lists what there is",
     "Run `trail.verify()`": "Run `everstep verify`",
+    "Record to it again, or fork it, to go on": "`everstep resume` goes on with it",
     "Record to it to continue it, or choose another id": "`everstep resume` goes on with it; or choose another id",
     "Leave the inputs out to continue it, or fork it to try the new ones": (
         "Give the program the words it was recorded with (see `everstep show`), or record it with others as a new run"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -39,6 +40,11 @@ _COMMANDS = {  # the module of each, and what it does in a line
     "copy": ("copying", "take runs to another trail"),
     "completion": ("completing", "complete commands in your shell"),
 }
+_LET_GO = "Runs are let go of in Python: trail.drop and trail.prune, see docs/how-to/retention.md."
+_INSTEAD = {  # what people type who know other tools
+    **dict.fromkeys(("list", "ls"), "`everstep runs` lists runs."),
+    **dict.fromkeys(("prune", "drop", "delete", "rm"), _LET_GO),
+}
 _DEV = "This is a bug in everstep. To see where it happened: python -X dev -m everstep ..."
 
 
@@ -63,6 +69,8 @@ class Cli(click.Group):
         """The command that the words begin with. Raises UsageError with what may have been meant."""
         if args[0] in _COMMANDS or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
+        if args[0] in _INSTEAD:
+            raise click.UsageError(f"there is no command {args[0]!r}. {_INSTEAD[args[0]]}", ctx)
         near = import_module("difflib").get_close_matches(args[0], _COMMANDS, 1)
         meant = f" Did you mean {near[0]!r}?" if near else ""
         raise click.UsageError(f"there is no command {args[0]!r:.80}.{meant} `everstep --help` lists them.", ctx)
@@ -88,6 +96,8 @@ class Cli(click.Group):
     ) -> NoReturn:
         """Run what the command line says and exit."""
         given = list(sys.argv[1:] if args is None else args)
+        if given[:1] == ["help"]:
+            given = [*given[1:], "--help"]
         extra.pop("standalone_mode", None)
         with warnings.catch_warnings():
             # Ours are: damage that did not stand in the way, and the like.
@@ -105,7 +115,9 @@ class Cli(click.Group):
 def _failed(error: Exception, *, as_json: bool) -> int:
     """Say what went wrong, and with which code to exit."""
     if isinstance(error, click.ClickException):
-        code, text = error.exit_code, error.format_message()
+        code, text = error.exit_code, f"{error.format_message()}{_hint(error)}"
+        if isinstance(error, click.MissingParameter):  # which puts choices below one another, with tabs
+            text = " ".join(text.split())
         is_help = isinstance(error, click.exceptions.NoArgsIsHelpError)  # which says the usage itself
         context = error.ctx if isinstance(error, click.UsageError) and not is_help else None
         shown = f"{context.get_usage()}\n{text}" if context is not None else text
@@ -124,6 +136,17 @@ def _failed(error: Exception, *, as_json: bool) -> int:
     except BrokenPipeError:
         _let_go_of_stdout()
     return int(code)
+
+
+def _hint(error: click.ClickException) -> str:
+    """What is said beside the words of the library: where ids come from, and how a step is named."""
+    if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name in {"run", "a", "b"}:
+        return " `everstep runs` lists them."
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    extra = re.fullmatch(r"Got unexpected extra argument \((\d+)\)", error.format_message())
+    if context is None or extra is None or "RUN[@SEQ]" not in context.get_usage():
+        return ""
+    return f". One step of it is {context.params.get('run')}@{extra[1]}."
 
 
 def _warner() -> Callable[..., None]:

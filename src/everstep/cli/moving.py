@@ -13,11 +13,21 @@ from everstep.cli.app import AppError, apart, load, named, workflow_in
 from everstep.cli.capturing import typed_before
 from everstep.cli.session import Session, options, run_ids, session
 from everstep.cli.text import count
+from everstep.errors import DamagedFileError, RunExistsError
+from everstep.model import Run
 from everstep.run.workflows import Workflow
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
 
 SUFFIX = ".everstep"
+
+
+class ThereError(click.ClickException):
+    """There is a run with that id."""
+
+    exit_code = exits.CONFLICT
+
+
 _TEST = '''"""Replays a recorded run against today's code. Written by `everstep export --as-test`; it is yours now."""
 
 import pytest
@@ -110,7 +120,7 @@ def import_(files: tuple[str, ...], new_id: str | None) -> int:
     trail = _made(here)
     found = []
     for file in files:
-        run = trail.import_run(file, id=new_id)
+        run = _imported(here, trail, file, new_id)
         found.append({"file": file, "run": run.id, "workflow": run.workflow, "status": str(run.status)})
         if not here.output.as_json:
             here.output.talk(f"{run.id}: {run.status}, {count(run.step_count, 'row')}.")
@@ -120,6 +130,19 @@ def import_(files: tuple[str, ...], new_id: str | None) -> int:
     else:
         here.output.talk(f"next: {here.command('show', found[0]['run'])}")
     return exits.OK
+
+
+def _imported(here: Session, trail: Trail, file: str, new_id: str | None) -> Run:
+    try:
+        return trail.import_run(file, id=new_id)
+    except RunExistsError as error:
+        again = here.command("import", file, "--id", "ID")
+        raise ThereError(f"a run {error.run_id!r} exists already. Import it under another id: {again}") from None
+    except DamagedFileError:
+        with Path(file).open("rb") as opened:
+            if opened.read(1) == b"{":  # as what is exported begins
+                raise
+        raise AppError(f"{file!r} is no exported run. Give a file that `everstep export` wrote.") from None
 
 
 def _made(here: Session) -> Trail:

@@ -25,7 +25,7 @@ class Cell(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column of a table. Numbers stand to the right. A window that is too narrow goes without the spare ones, 1 first."""
+    """A column of a table. Numbers stand to the right. A narrow window goes without the spare ones, 1 first."""
 
     title: str
     right: bool = False

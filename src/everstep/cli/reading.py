@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from everstep.cli import plain
 from everstep.cli.finding import match_of
@@ -158,7 +159,9 @@ def _ending(here: Session, what: str, count: int, cursor: str | None, *words: st
         here.output.talk(f"no {what} there.")
     elif cursor is not None:
         context = click.get_current_context()
-        here.output.talk(f"more: {here.command(context.info_name, *words, '--cursor', cursor)}")
+        is_asked_for = context.get_parameter_source("limit") is ParameterSource.COMMANDLINE
+        limit = ["--limit", context.params["limit"]] if is_asked_for else []
+        here.output.talk(f"more: {here.command(context.info_name, *words, *limit, '--cursor', cursor)}")
 
 
 @click.command()

@@ -10,9 +10,17 @@ from everstep.capturing.command import CAPTURED
 from everstep.cli import exits, plain
 from everstep.cli.advising import go_on_with
 from everstep.cli.app import apart, app_option, configured, load, named, still_to_name, workflow_in
-from everstep.cli.capturing import ask_for_program, children_option, command_argument, launch, replayed, with_children
+from everstep.cli.capturing import (
+    ask_for_program,
+    children_option,
+    command_argument,
+    launch,
+    replayed,
+    run_of,
+    with_children,
+)
 from everstep.cli.output import Cell
-from everstep.cli.session import Session, about, address, options, run_ids, session
+from everstep.cli.session import Session, StepNumber, about, options, run_ids, session
 from everstep.cli.typed import error_of, value_of
 from everstep.run.workflows import Workflow
 from everstep.trail.forking import Forking
@@ -54,6 +62,7 @@ def replay(
     if command:
         replayed(here, run, command, mode, seal, allow)
     trail = here.open()
+    run_of(here, trail, "replay", run, command)
     wanted = mode or ("verify" if app or configured() else "recorded")
     if wanted != "recorded":  # before anything is loaded: to import a program is to run it
         ask_for_program(here, "replay", trail, run)
@@ -86,12 +95,12 @@ def _tell(here: Session, report: ReplayReport) -> None:
 @click.command()
 @click.argument("run", metavar="RUN[@SEQ]", shell_complete=run_ids)
 @command_argument
-@click.option("--at", type=click.IntRange(min=0), metavar="SEQ", help="The last step that is shared; else the newest.")
+@click.option("--at", type=StepNumber(), metavar="SEQ", help="The last step that is shared; else the newest.")
 @click.option("--id", "new_id", metavar="ID", help="The id of the new run; else one is made.")
 @click.option("--set", "changes", metavar="PATH=VALUE", multiple=True, help="Change the state there.")
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="Change an input, from there on.")
-@click.option("--outcome", metavar="SEQ=VALUE", help="Let a step have given this; it is the last one that is shared.")
-@click.option("--failure", metavar="SEQ=TEXT", help="Let a step have failed with this, or with TYPE: TEXT.")
+@click.option("--outcome", metavar="SEQ=VALUE", help="Fork at this step, as if it had given VALUE.")
+@click.option("--failure", metavar="SEQ=TEXT", help="Fork at this step, as if it had failed with TEXT, or TYPE: TEXT.")
 @click.option("--reuse", is_flag=True, help="Use what the run did later, where the same is asked for.")
 @children_option
 @options
@@ -111,7 +120,7 @@ def fork(
     """Make a run that shares the steps of another up to a point, and can go on otherwise. VALUE is JSON, or text."""
     here = session()
     trail = here.open(write=True)
-    run_id, seq = address(trail, run)
+    run_id, seq = run_of(here, trail, "fork", run, command)
     if None not in (seq, at):
         raise click.UsageError("say the step once: RUN@SEQ, or --at SEQ.")
     point = seq if at is None else at

@@ -142,6 +142,20 @@ def paged(default: int) -> Callable[[F], F]:
 _LIMIT_HELP = "How many at most."
 
 
+class StepNumber(click.IntRange):
+    """The number of a step."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, or what is wrong with it."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r:.60} is no step's number; `everstep steps RUN` lists them.", param, ctx)
+
+
 def position(cursor: str | None) -> int:
     """Where a page begins, from the cursor of the one before."""
     if cursor is None:
@@ -159,7 +173,7 @@ def about(trail: Trail, run_id: str) -> Mapping[str, Any]:
 
 def run_ids(context: click.Context, _: click.Parameter, incomplete: str) -> Iterable[CompletionItem]:
     """The newest runs whose ids begin with what was typed, for a shell."""
-    url = url_of(context.params.get("trail"))
+    url = url_of(context.find_root().ensure_object(dict).get("trail"))
     try:
         with _TRAIL.open(url, read_only=True) as trail:
             # Those inside others, of which a map has many, are offered once the id of one that has some was typed.

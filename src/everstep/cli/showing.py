@@ -175,9 +175,9 @@ def _failed(found: Failed) -> dict[str, Any]:
 
 def _standing(trail: Trail, run: Run, *, interrupted: bool) -> Cell:
     if interrupted and trail.step(run.id, trail.store.run(run.id).seq, view=True).kind is Kind.ANSWER:
-        return Cell("answered, and to be resumed (active, and at work nowhere)", STYLES["interrupted"])
+        return Cell("answered, and to be resumed: no process is working on it", STYLES["interrupted"])
     if interrupted:
-        return Cell("interrupted (active, and at work nowhere)", STYLES["interrupted"])
+        return Cell("interrupted: no process is working on it", STYLES["interrupted"])
     if is_copy(run.owner):
         return Cell(
             f"half copied ({run.owner}, at work or cut off): what comes next is not here", STYLES["half copied"]
@@ -195,7 +195,7 @@ def _counts(run: Run, tree: Outline) -> str:
     supersteps = len({node.record.superstep for node in nodes} - {None})
     failed = sum(node.status is Status.FAILED and node.kind is Kind.STEP for node in nodes)
     parts = [
-        count(sum(node.kind is Kind.STEP for node in nodes), "step"),
+        count(sum(node.kind in {Kind.STEP, Kind.PAUSE} for node in nodes), "step"),
         count(supersteps, "superstep") if supersteps else "",
         f"{failed:,} failed" if failed else "",
         count(sum(len(node.earlier) for node in nodes), "failed attempt")

@@ -10,7 +10,7 @@ import click
 
 from everstep.cli import exits, plain
 from everstep.cli.output import Cell, Column, Output
-from everstep.cli.session import NotThereError, address, options, run_ids, session
+from everstep.cli.session import NotThereError, StepNumber, address, options, run_ids, session
 from everstep.cli.text import brief, count, label, leaves, parts_of, size, whole
 from everstep.trail.compare import MISSING, Change
 from everstep.trail.supersteps import Supersteps
@@ -25,7 +25,7 @@ _LINE = 160
 @click.command()
 @click.argument("run", metavar="RUN[@SEQ]", shell_complete=run_ids)
 @click.argument("path", required=False)
-@click.option("--at", type=click.IntRange(min=0), metavar="SEQ", help="After this step; else after the newest.")
+@click.option("--at", type=StepNumber(), metavar="SEQ", help="After this step; else after the newest.")
 @click.option("--superstep", type=click.IntRange(min=0), metavar="N", help="After this superstep of a graph.")
 @click.option("--sizes", is_flag=True, help="How large each value is, and no contents.")
 @click.option("--all", "everything", is_flag=True, help="Every value, also on a terminal.")

@@ -33,6 +33,7 @@ from everstep.run.spawning import watch_threads
 from everstep.run.through import AS_CHILD, go_through
 from everstep.run.workflows import about_run
 from everstep.trail.reading import Reader
+from everstep.trail.rebuilding import WHOLE
 from everstep.trail.replayed import ReplayReport
 from everstep.trail.trail import Trail
 from everstep.trail.versions import changed_versions, is_same_program
@@ -69,7 +70,7 @@ class Replay(Life):
         row = self.trail.store.run(run_id)
         self._check_workflow(row)
         if row.base > 0:
-            raise PrunedError(run_id, 0, row.base)
+            raise PrunedError(run_id, 0, row.base, way_out=WHOLE)
         self._entries = Reader(self.trail.store).entries(row, 0, row.seq)
         self.workflow.check_kind(run_id, about_run(self._entries[0]))
         self.run = Rehearsal(

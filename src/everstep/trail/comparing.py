@@ -360,7 +360,7 @@ def _notes(a: Branches, b: Branches) -> Iterator[str]:
 def _side(side: Branches) -> Side:
     run: Run = side.run
     nodes = [node for _, node in side.tree.walk()]
-    steps = [node for node in nodes if node.kind is Kind.STEP]
+    steps = [node for node in nodes if node.kind in {Kind.STEP, Kind.PAUSE}]  # as a replay goes through them
     used = [usage for node in nodes if (usage := node.record.usage)]
     costs = [cost for cost in map(cost_of, used) if cost is not None]
     at_head = side.at == run.head

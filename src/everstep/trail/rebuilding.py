@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from everstep.trail.trail import Trail
 
 ReplayMode = Literal["recorded", "verify", "lenient"]
+WHOLE = "A replay needs the whole run."
 _MODES = ("recorded", "verify", "lenient")
 _OUTCOMES = {KIND_NUMBER[kind] for kind in (Kind.STEP, Kind.ANSWER)}
 
@@ -54,7 +55,7 @@ def _rebuilt(trail: Trail, run: Run) -> ReplayReport:
     """Follow the record from its beginning: each row after the one before, and the state that they come to."""
     began = time.perf_counter()
     if run.oldest > 0:
-        raise PrunedError(run.id, 0, run.oldest)
+        raise PrunedError(run.id, 0, run.oldest, way_out=WHOLE)
     reader, state = Reader(trail.store, as_view=True), dict[str, Any]()
     row, steps = trail.store.run(run.id), list[ReplayedStep]()
     for entry in reader.entries(row, 0, row.seq):

@@ -112,8 +112,9 @@ class ReplayReport:
             verdict = "recorded outcomes only, compared with no code"
         part = "" if self.whole else ", as far as the record goes"
         took = "" if self.original_ms is None else f" (then: {self.original_ms:,.1f} ms)"
+        served = "recorded" if self.identical else "replayed"  # there are more on record
         return (
-            f"{self.run_id}: {verdict}{part}; {count(self.served, 'step')} recorded, {self.re_executed} re-executed in "
+            f"{self.run_id}: {verdict}{part}; {count(self.served, 'step')} {served}, {self.re_executed} re-executed in "
             f"{self.duration_ms:,.1f} ms{took}"
         )
 

@@ -199,7 +199,16 @@ def _shape(kind: Any, schema: dict[str, Any], root: dict[str, Any], depth: int) 
             for name, part in list(properties.items())[:_SHOWN]
         ] + ["..."] * (len(properties) > _SHOWN)
         return f"an object with {', '.join(fields)}"
-    return _WORDS.get(kind, "something else") if isinstance(kind, str) else "something else"
+    words = _WORDS.get(kind, "something else") if isinstance(kind, str) else "something else"
+    return words + (_bounds(schema) if kind in {"integer", "number"} else "")
+
+
+def _bounds(schema: dict[str, Any]) -> str:
+    """Between which bounds a number must be."""
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if least is not None and most is not None:
+        return f" from {_text(least)} to {_text(most)}"
+    return f" from {_text(least)} on" if least is not None else f" up to {_text(most)}" if most is not None else ""
 
 
 def _followed(reference: str, root: Any) -> Any:
