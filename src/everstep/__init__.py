@@ -123,7 +123,8 @@ _HOMES = {
     "unordered": "everstep.run.waiting",
     "workflow": "everstep.run.workflows",
 }
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - one list of names, not two
+# Not `open`: a star would put it in the place of Python's own.
+__all__ = sorted(_HOMES.keys() - {"open"})  # noqa: PLE0605 - one list of names, not two
 
 
 def __getattr__(name: str) -> Any:
@@ -138,4 +139,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(_HOMES)

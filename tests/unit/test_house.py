@@ -198,8 +198,14 @@ def test_an_import_against_the_layers_is_seen(tmp_path: Path, file: str, line: s
 
 
 def test_the_public_names_are_the_pinned_ones_and_all_exist() -> None:
-    assert vars(everstep).get("__all__", []) == PUBLIC_NAMES
+    assert dir(everstep) == PUBLIC_NAMES
     assert [name for name in PUBLIC_NAMES if not hasattr(everstep, name)] == []
+
+
+def test_a_star_takes_all_names_but_those_of_python_itself() -> None:
+    names: dict[str, object] = {}
+    exec("from everstep import *", names)
+    assert {*PUBLIC_NAMES} - names.keys() == {"open"}, "whoever opened files would open trails from then on"
 
 
 def test_importing_the_package_loads_none_of_its_modules() -> None:
