@@ -145,3 +145,29 @@ def test_a_warning_of_ours_is_one_line_and_others_are_as_python_shows_them(tmp_p
     told = everstep_of(tmp_path, program, "record", "--id", "trip").stderr.splitlines()
     assert told[0].startswith("everstep: warning: run 'trip' starts a process by os.posix_spawn, which is not recorded")
     assert told[1].endswith("agent.py:3: UserWarning: theirs")
+
+
+WAITS = """
+import os, queue, threading, time
+import httpx
+jobs = queue.Queue()
+def work():
+    while True:
+        jobs.get()
+        httpx.post(os.environ["MODEL_URL"] + "/plain/a", json={"took": time.perf_counter()})
+        jobs.task_done()
+threading.Thread(target=work, daemon=True).start()
+jobs.put("job")
+jobs.join()
+"""
+
+
+def test_a_program_that_waits_for_a_thread_that_was_taken_out_of_the_run_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ModelServer() as server:
+        monkeypatch.setenv("MODEL_URL", server.url)
+        assert everstep_of(tmp_path, WAITS, "record", "--id", "trip").returncode == 0
+        replayed = everstep_of(tmp_path, WAITS, "replay", "trip")
+    assert replayed.returncode == 4
+    assert "trip: diverged at trip@1 ('POST 127.0.0.1'): changed argument" in replayed.stderr

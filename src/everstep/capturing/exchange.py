@@ -162,6 +162,7 @@ class Exchange:
         if self._children is not None and self._children.goes_on(self.ask, self.call.request):
             return
         run.suspend(self.ask.lane, recorded.id or recorded.seq, around=True)
+        self.session.refused_to(self.ask.lane, Suspended())
         raise Halted
 
     def diverged(self, cause: str, recorded: str, requested: str, detail: str = "") -> DivergenceError:

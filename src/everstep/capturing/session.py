@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from everstep.capturing import loops, seams, senses, strays
 from everstep.capturing.command import CAPTURED, CHILDREN
 from everstep.capturing.exchange import Exchange, Halted, end_open_calls
-from everstep.capturing.stubborn import Patience
+from everstep.capturing.stubborn import Patience, when_idle
 from everstep.capturing.threads import Gate, look_up
 from everstep.codec.chain import Entry
-from everstep.errors import RunFinishedError, SealedError, UnknownOutcomeError
+from everstep.errors import RunFinishedError, RunStoppedError, SealedError, UnknownOutcomeError
 from everstep.model import Durability
 from everstep.run.asked import Ask
 from everstep.run.flow import Suspended
@@ -130,6 +130,7 @@ class Session:
         self._served: set[float] = set()  # the rows whose outcomes the program was given
         self.stubborn: Callable[[BaseException], None] | None = None  # what becomes of a program that does not leave
         self._patience = Patience()
+        self._is_watched = False
         self._program, self._how, self._began = program, how, time.perf_counter()
 
     @property
@@ -200,8 +201,20 @@ class Session:
         _end(self, error, (time.perf_counter() - self._began) * 1000, self._how.mode)
 
     def refused_to(self, lane: Lane, error: BaseException) -> None:
-        """A lane asked for something in a run that cannot go on. Does not return if it does so again and again."""
-        if self.stubborn is not None and self._patience.is_over(lane):
+        """A lane asked for something in a run that cannot go on. Does not return if it does so again and again.
+
+        Perhaps nobody asks again: others may wait for this lane, and for ever. That is looked after, too.
+        """
+        if self.stubborn is None:
+            return
+        if self._patience.is_over(lane):
+            self.stubborn(error)
+        if not self._is_watched:
+            self._is_watched = True
+            when_idle(functools.partial(self._leave, error))
+
+    def _leave(self, error: BaseException) -> None:
+        if self.stubborn is not None and not self.run.closed:
             self.stubborn(error)
 
     def starting(self, lane: Lane) -> Callable[[], None]:
@@ -350,7 +363,7 @@ def _end(session: Session, error: BaseException | None, took: float, mode: Mode)
         raise run.divergence
     if session.refused:
         raise SealedError(*session.refused[0])
-    if isinstance(error, Suspended) and run.waiting:
+    if isinstance(error, Suspended | RunStoppedError) and run.waiting:
         run_id, seq = run.waiting[0]
         assert life.trail is not None  # noqa: S101 - only a stored run waits
         raise UnknownOutcomeError(run_id, life.trail.step(run_id, seq, view=True).name, seq)

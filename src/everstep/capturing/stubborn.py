@@ -1,4 +1,7 @@
-"""Programs that do not leave: they catch whatever takes them out of a run that cannot go on, and try again for ever."""
+"""Programs that do not leave: they catch whatever takes them out of a run that cannot go on, and try again for ever.
+
+Or they wait for ever, for a thread of theirs that was taken out.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,13 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
+from everstep.capturing.stillness import watch
 from everstep.run.lanes import Lane
 
 _TIMES = 20  # that one lane may ask again: code that cleans up asks a few times
 _SECONDS = 10.0  # after which nobody may, for those that try again in a new task each time
-_now = time.monotonic  # the real one, whatever a replay makes of time
+_IDLE = 0.3  # the share of a processor that a program uses at most which only waits
+_now, _sleep = time.monotonic, time.sleep  # the real ones, whatever a replay makes of time
 
 
 class Patience:
@@ -29,6 +34,20 @@ class Patience:
         self._first = self._first or _now()
         self._asked[id(lane)] += 1
         return self._asked[id(lane)] > _TIMES or _now() - self._first > _SECONDS
+
+
+def when_idle(act: Callable[[], None]) -> None:
+    """Do something once the program has been waiting for some seconds. One that ends before that takes this with it."""
+
+    def waiting() -> None:
+        seen = watch()
+        while True:
+            used = seen.used()
+            _sleep(_SECONDS)
+            if seen.used() - used < _SECONDS * _IDLE:
+                return act()
+
+    threading.Thread(target=waiting, name="everstep-patience", daemon=True).start()
 
 
 class Leaving:
