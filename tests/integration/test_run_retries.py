@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -119,6 +120,26 @@ def test_a_step_that_changed_an_argument_before_it_failed_is_not_tried_again(tra
     assert isinstance(caught.value.__cause__, OSError)
     assert WORLD.taken() == ["tries"]
     assert [(row.name, row.kind, row.status) for row in trail.steps("r")][1:-1] == [("tries", Kind.STEP, Status.FAILED)]
+
+
+def test_a_step_that_changed_an_argument_and_then_failed_fails_with_that(trail: Trail) -> None:
+    """The code would go on with what it changed, and after a crash without."""
+
+    @step
+    def finds(book: list[str]) -> None:
+        book.append("page")
+        raise OSError("no")
+
+    @workflow
+    def writes() -> list[str]:
+        book: list[str] = []
+        with suppress(OSError):
+            finds(book)
+        return book
+
+    with pytest.raises(MutatedArgumentError, match="'finds' changed its argument 'book'") as caught:
+        go(trail, writes)
+    assert isinstance(caught.value.__cause__, OSError)
 
 
 def test_an_attempt_at_a_step_with_steps_inside_begins_with_none_of_them(trail: Trail, waits: list[float]) -> None:

@@ -328,3 +328,26 @@ def test_a_changed_write_is_a_divergence(trail: Trail) -> None:
     with pytest.raises(DivergenceError):
         run(trail, writing, id="r")
     assert trail.state("r") == {"k": "one"}
+
+
+def test_the_state_can_be_read_at_once_after_a_step_was_cancelled(trail: Trail) -> None:
+    @step
+    async def quick(number: int) -> int:
+        return number
+
+    @step
+    async def slow() -> None:
+        await asyncio.sleep(60)
+
+    @workflow
+    async def reading() -> list[int]:
+        found = []
+        for number in range(10):
+            await quick(number)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.002):
+                    await slow()
+            found.append(current().state["quick"])  # what was cancelled is on its way to the disk
+        return found
+
+    assert asyncio.run(AsyncRunner(trail).run(reading, id="r")).value == [*range(10)]

@@ -147,8 +147,13 @@ def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEve
 def _failed(
     run: Execution, ask: Ask, inner: Lane, error: BaseException, duration: float, loop: Any, *, is_last: bool
 ) -> Flow:
-    """Record an attempt that failed, with the last one the step. Raises MutatedArgumentError if none can follow it."""
-    mutated = None if is_last or ask.call is not None else mutation(run, ask)
+    """Record an attempt that failed, with the last one the step. Raises MutatedArgumentError if it changed what it got.
+
+    A graph sets that right for its nodes. Nobody else can: the next attempt, or the code, would go on with other values
+    than after a crash.
+    """
+    known = ask.call is not None or isinstance(error, MutatedArgumentError)
+    mutated = None if known else mutation(run, ask)
     if not is_last and mutated is None:
         yield WAIT, failed(run, ask, inner, error, duration, loop, kind=Kind.ATTEMPT)
         if ask.call is not None:
@@ -294,7 +299,7 @@ def broken_off(
         if scope is not None and loop is not None and run.stopping is None and run.pen is not None:
             with suppress(EverstepError):  # what is wrong is told by the next row; and nobody can wait for this one
                 run.put(
-                    ask, loop, whole=scope.id is None and ask.entry is None, kind=Kind.CANCELLED,
+                    ask, loop, unawaited=True, whole=scope.id is None and ask.entry is None, kind=Kind.CANCELLED,
                     status=Status.CANCELLED, attempt=scope.attempt, id=scope.id, output=chunks,
                     metadata=about,
                 )  # fmt: skip
