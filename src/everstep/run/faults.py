@@ -18,7 +18,7 @@ from everstep import errors
 from everstep.codec.chain import Entry
 from everstep.codec.registry import register
 from everstep.codec.values import decode
-from everstep.errors import RecordedError, RedactedValueWarning, UnknownClassError
+from everstep.errors import JournalError, RecordedError, RedactedValueWarning, UnknownClassError
 from everstep.model import StepError
 from everstep.run.lanes import Scope
 
@@ -88,6 +88,8 @@ def raised_again(kept: list[Any], reach: Reach) -> BaseException:
             with suppress(Exception):  # whatever its own code does, there is a stand-in
                 if members is not None:
                     args = [*args, [raised_again(each, reach) for each in members]]
+                if hasattr(cls, "from_exception_data"):
+                    return _invalid(cls, message)
                 error = _made(cls, args, attributes)
                 return error if str_of(error) == message else _made(_saying(cls, message), args, attributes)
     return RecordedError(kind, message)
@@ -95,18 +97,34 @@ def raised_again(kept: list[Any], reach: Reach) -> BaseException:
 
 def _made(cls: type[Exception], args: list[Any], attributes: dict[str, Any] | None) -> Exception:
     error = cls.__new__(cls, *args)
+    builtin: Any = next(each for each in cls.__mro__ if each.__module__ == "builtins")
+    with suppress(TypeError):  # a class may have other arguments than the one of Python's that it is made of
+        builtin.__init__(error, *args)  # the fields of Python's own, like errno and start: no code of the class
     error.args = tuple(args)
     error.__dict__.update(attributes or {})
     return error
 
 
-def _saying(cls: type[Exception], message: str) -> type[Exception]:
+def _saying(cls: type[Exception], message: str, **more: Any) -> type[Exception]:
     """The class for an exception whose text is made of more than its arguments: who catches it must get it still."""
-    return type(
-        cls.__name__,
-        (cls,),
-        {"__str__": lambda _: message, "__module__": cls.__module__, "__qualname__": cls.__qualname__},
-    )
+    said = {"__str__": lambda _: message, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    return type(cls.__name__, (cls,), said | more)
+
+
+def _invalid(cls: type[Exception], message: str) -> Exception:
+    """A ValidationError of pydantic. It is made of its title and errors, and the record has its text."""
+
+    def not_kept(*_: Any, **__: Any) -> Any:
+        raise JournalError(
+            f"the errors of a recorded {cls.__name__} are not kept, only its text: use str(error) in the code that "
+            "catches it, or let the step that validates catch it and return error.errors()"
+        )
+
+    said = _saying(
+        cls, message, __repr__=lambda _: message, errors=not_kept, error_count=not_kept, json=not_kept
+    )  # fmt: skip
+    title = message.partition("\n")[0].partition(" for ")[2]
+    return said.__new__(said, title, [])
 
 
 def str_of(error: BaseException) -> str:
@@ -181,7 +199,12 @@ class Reach:
                 return handed_on
         above, _, below = module.rpartition(".")
         inner = self._modules.get(above, {}).get(below)
-        return vars(inner).get(qualname) if isinstance(inner, ModuleType) else None
+        if isinstance(inner, ModuleType):
+            return vars(inner).get(qualname)
+        # A module may name it and fetch it when it is asked for. It is not asked: that could load code.
+        if any(qualname in (names.get("__all__") or ()) for names in self._modules.values()):
+            return vars(sys.modules.get(module, errors)).get(qualname)
+        return None
 
     def decode(self, data: bytes, fetch: Callable[[bytes], bytes]) -> Any:
         """A stored value, its classes registered as they are met if the code can name them."""
