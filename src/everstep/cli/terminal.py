@@ -67,10 +67,11 @@ class Terminal:
             return
         indent = len(text.plain) - len(text.plain.lstrip()) + _INDENT
         first, *rest = text.wrap(self._console, max(_LEAST, self._console.width - indent))
-        for each, space in ((first, 0), *((more, indent) for more in rest)):
-            each.rstrip()
-            each.pad_left(space)
-            self._print(each)
+        first.rstrip()
+        for more in rest:
+            more.rstrip()
+            more.pad_left(indent)
+        self._print(Text("\n").join([first, *rest]))
 
     def busy(self, text: str) -> AbstractContextManager[object]:
         """A sign of life on stderr while a block runs."""
