@@ -17,7 +17,7 @@ from types import (
 )
 from typing import Any
 
-from everstep.codec.encoding import AWAIT
+from everstep.codec.encoding import LIMIT
 from everstep.codec.values import view
 from everstep.errors import EverstepError, UnstorableError
 from everstep.model import Kind
@@ -29,6 +29,7 @@ IMMUTABLE = frozenset((str, int, float, bool, type(None), bytes, complex))
 _NAMED = (
     FunctionType, BuiltinFunctionType, MethodType, MethodWrapperType, MethodDescriptorType, WrapperDescriptorType, type
 )  # fmt: skip
+_BUILT_IN = (dict, list, tuple, set, frozenset, str, bytes, int, float)
 _BOXES = (list, tuple, dict, functools.partial)
 _SIMPLE = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -123,13 +124,16 @@ class Inputs:
         try:
             self.data = gate.gate(values)
         except UnstorableError:
-            self.values = {
-                each: self._storable(gate, f"{kind} {name!r}", each, value) for each, value in values.items()
-            }
-            self.data = gate.gate(self.values)
+            whose = f"{kind} {name!r}"
+            self.values = {each: self._storable(gate, whose, each, value) for each, value in values.items()}
+            try:
+                self.data = gate.gate(self.values)
+            except UnstorableError as refused:  # each is as deep as can be stored, and they stand one level deeper
+                raise UnstorableError(f"the arguments of {whose}", refused.reason, refused.way_out) from None
         self.digest = blake2b(self.data, digest_size=16).digest()
 
     def _storable(self, gate: Gate, whose: str, name: str, value: Any) -> Any:
+        argument = f"argument {name!r} of {whose}"
         try:
             stored = _stand_in(gate, value, "value", by_class=name == "self")
         except UnstorableError as refused:
@@ -138,10 +142,13 @@ class Inputs:
             )
             way_out = f"{instead}, register its class with everstep.register, or give it an __everstep_digest__ method."
             raise UnstorableError(
-                refused.path.replace("value", f"argument {name!r} of {whose}", 1),
+                refused.path.replace("value", argument, 1),
                 refused.reason,
-                AWAIT if refused.way_out == AWAIT else way_out,
+                way_out if _is_of_its_class(refused) else refused.way_out,
             ) from None
+        except RecursionError as deep:  # it has functions on every level, so each was looked into for more of them
+            reason = f"it contains itself, or is nested deeper than {LIMIT} levels"
+            raise UnstorableError(argument, reason, "Flatten it: refer to the other by a name or id.") from deep
         if stored is not value:
             self.named.append(name)
         return stored
@@ -183,6 +190,8 @@ def _stand_in(gate: Gate, value: Any, path: str, *, by_class: bool = False) -> A
         own = getattr(type(value), "__everstep_digest__", None)
         if own is not None:
             return own(value)
+        if not _is_of_its_class(refused):  # too deep, a cycle, half a character: nothing can stand for that
+            raise UnstorableError(path + refused.path.removeprefix("value"), refused.reason, refused.way_out) from None
         if type(value) in _BOXES:
             return _in_parts(gate, value, path)
         if isinstance(value, _NAMED):
@@ -191,8 +200,21 @@ def _stand_in(gate: Gate, value: Any, path: str, *, by_class: bool = False) -> A
             return [name_of(value), _stand_in(gate, owner, path, by_class=True)] if bound else name_of(value)
         if by_class:
             return name_of(type(value))
-        raise UnstorableError(path, refused.reason, refused.way_out) from None
+        raise UnstorableError(path, refused.reason, _instead_of_registering(value) or refused.way_out) from None
     return value
+
+
+def _is_of_its_class(refused: UnstorableError) -> bool:
+    """Whether a value is refused because of its class: then it may be known by something else."""
+    return "everstep.register" in refused.way_out
+
+
+def _instead_of_registering(value: Any) -> str:
+    """The way out for a value whose class cannot be registered; nothing if it can."""
+    if isinstance(value, BaseException):
+        return "Give its text instead: str(error)."
+    plain = next((each.__name__ for each in _BUILT_IN if isinstance(value, each)), None)
+    return "" if plain is None else f"Give a plain {plain}: a class that derives from {plain} cannot be registered."
 
 
 def _in_parts(gate: Gate, value: Any, path: str) -> Any:
