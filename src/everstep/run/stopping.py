@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from everstep.errors import EverstepError, RunStoppedError
+from everstep.run.faults import levels
 from everstep.run.lanes import Lane, Scope
 from everstep.run.pen import Pen
 from everstep.run.turnstile import Turnstile
@@ -33,6 +34,7 @@ class Stoppable:
     def __init__(self) -> None:
         self.closed = False
         self.stopping: str | None = None  # why no further step is taken
+        self.failing: BaseException | None = None  # what the code raised, while its streams are closed
         self.interrupted: BaseException | None = None  # the program was told to end
         self.is_dropped: Callable[[], bool] = lambda: False  # whether the task that awaits the run is being cancelled
         self.cancelling = False
@@ -93,6 +95,12 @@ class Stoppable:
             return False
         leaves = (scope for scope in self.at_work.copy() if not (scope.lanes or scope.child or scope.waits))
         return any(not scope.is_over() for scope in leaves) or any(not child.closed for child in self.children.copy())
+
+    def fails_with(self, error: BaseException | None) -> bool:
+        """Whether this is what the code failed with, or what that came of."""
+        if error is None or self.failing is None:
+            return False
+        return any(each is error for level in levels(self.failing) for each in level)
 
     def cancel(self) -> None:
         """Take no further step. Outcomes of those at work are still recorded."""

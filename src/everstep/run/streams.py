@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec import record
-from everstep.errors import DivergenceError, RunStoppedError
+from everstep.errors import DivergenceError, EverstepError, RunStoppedError
 from everstep.journal.track import CUT, flags_of
 from everstep.model import Kind
 from everstep.run import flow
@@ -38,6 +38,7 @@ class _Open:
         self.ask: Ask = self.run.ask(lane, step.name, flow.inputs_of(self.run, step, args, kwargs))
         self.chunks: list[Any] = []
         self.inner: Lane | None = None
+        self.because: BaseException | None = None  # what the code was handling when it let go of it
         if self.ask.recorded is not None and self.run.flow is not None:  # a replay does not go into it
             self.run.turnstile.skip(self.ask.recorded)
 
@@ -109,11 +110,11 @@ class _Open:
         run, ask, inner = self.run, self.ask, self.inner
         assert inner is not None  # noqa: S101 - what has not begun does not end
         duration = run.leave(ask)
-        if early and run.stopping is not None:
+        if early and (run.stopping is not None or run.fails_with(self.because)):
             return None  # it was not the code that had enough of it
         if error is not None and not flow.is_outcome(run, error, inner):
             if not isinstance(error, Exception):
-                flow.broken_off(run, ask, error, self.loop, chunks=self.chunks)
+                self.broken_off(error)
             return None
         self._let_go()
         if error is not None:
@@ -121,6 +122,14 @@ class _Open:
         return flow.completed(
             run, ask, self.step, inner, self.chunks, duration, self.loop, flags=record.PARTIAL if early else 0
         )
+
+    def broken_off(self, error: BaseException) -> None:
+        """Note that the code did not get its end."""
+        run = self.run
+        if isinstance(error, asyncio.CancelledError) and run.stopping is None and not run.is_dropped():
+            with suppress(EverstepError):  # what is wrong is told by the next row
+                self._let_go()  # only where the code goes on: else it is begun again, and may come as far
+        flow.broken_off(run, self.ask, error, self.loop, chunks=self.chunks)
 
     def _let_go(self) -> None:
         """Take back what followed the chunks of an earlier attempt, as far as it did not follow those of this one."""
@@ -174,7 +183,8 @@ def stream(lane: Lane, step: Step[..., Any], args: Any, kwargs: Any) -> Iterator
                 break
             opened.keep(chunk)
             yield chunk
-    except GeneratorExit:
+    except GeneratorExit as left:
+        opened.because = left.__context__
         opened.let_go(partial(_close, opened, inner, source))
         raise
     except BaseException as error:  # a cancellation, and an exit, are noted too
@@ -247,7 +257,13 @@ async def stream_awaited(lane: Lane, step: Step[..., Any], args: Any, kwargs: An
 
 
 async def _settle_awaited(opened: _Open, waiter: Any, error: BaseException | None) -> None:
-    if waiter is not None:
-        await asyncio.shield(waiter)
+    if waiter is None:
+        return
+    try:
+        # With no turn of the loop more than a step has, as a shield would: who is recorded first leaves first.
+        await (waiter if isinstance(waiter, asyncio.Future) else asyncio.to_thread(waiter))
         opened.told(error)
         await opened.run.turnstile.deliver(None)
+    except asyncio.CancelledError as cancelled:  # it has its outcome, and the code does not get it
+        opened.broken_off(cancelled)
+        raise

@@ -12,6 +12,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, Literal
 
+from everstep.errors import EverstepError
 from everstep.run.awaiting import forgotten
 from everstep.run.children import child_step
 from everstep.run.driving import guarded
@@ -40,7 +41,7 @@ def go_through(life: Life, error_handling: ErrorHandling = "raise") -> RunResult
         if life.run.waiting:
             _let_others_finish(life.run)
         elif error is not None:
-            _keep_what_is_at_work(life.run)
+            _keep_what_is_at_work(life.run, error)
             while life.run.busy():
                 time.sleep(_QUIET)
         lost = forgotten(life.run.unawaited)
@@ -72,8 +73,12 @@ def _let_others_finish(run: Execution) -> None:
         quiet = quiet + 1 if run.idle() else 0
 
 
-def _keep_what_is_at_work(run: Execution) -> None:
+def _keep_what_is_at_work(run: Execution, error: BaseException) -> None:
     """Take no further step in a run that failed. What its other tasks and threads have at work is still recorded."""
+    run.failing = error
+    with contextlib.suppress(EverstepError):  # what the code raised is told; a stream without an outcome begins again
+        run.closing.close(run.root.scope)  # first: of most of these the code had enough before it failed
+    run.failing = None
     run.stopping = run.stopping or "has failed"
     for child in run.children:
         child.interrupt(asyncio.CancelledError())
@@ -181,7 +186,7 @@ async def _awaited(life: Life, loop: asyncio.AbstractEventLoop) -> tuple[Any, Ba
     if error is not None and not isinstance(error, Exception) and not came_of_stopping(error):
         raise error  # the run was interrupted, and has not ended
     if error is not None and not run.waiting:
-        _keep_what_is_at_work(run)
+        _keep_what_is_at_work(run, error)
         await _finished(run)
     if main.cancelled():  # nothing moved any more
         return None, Suspended()
