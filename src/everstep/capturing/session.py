@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from everstep.capturing import loops, seams, senses, strays
+from everstep.capturing import loops, seams, senses, sets, strays
 from everstep.capturing.command import CAPTURED, CHILDREN
 from everstep.capturing.exchange import Exchange, Halted, end_open_calls
 from everstep.capturing.stubborn import Patience, when_idle
@@ -222,6 +222,13 @@ class Session:
         leaf = lane.scope.leaf
         return at_once if leaf is not None and not leaf.over else self.gate.start()
 
+    task = staticmethod(sets.task)
+
+    def submitted(self, future: Any, lane: Lane) -> None:
+        """A pool has taken a job, which has this lane."""
+        sets.started(future, lane)
+        self.senses.joined_by(future, lane)
+
     def passed(self, ask: Ask, entry: Entry | None = None) -> None:
         """A call has its outcome, in this row, or the one that was written last."""
         self.senses.passed(ask, entry)
@@ -288,6 +295,7 @@ def capture(
 def captured(trail: Trail, run_id: str | None, program: Program, how: How) -> Iterator[Session]:
     """`capture`, of whole programs too."""
     seams.install()
+    sets.install()
     strays.watch()
     look_up()
     session = Session(_begun(trail, run_id, program, how), program, how)

@@ -46,7 +46,7 @@ class _Factory:
     def _make(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
         spawned = _lane_for(coro, options)
         if self.previous is None:
-            task = asyncio.Task(coro, loop=loop, **options)
+            task = _new_task(coro, spawned, loop=loop, **options)
         else:
             task = self.previous(loop, coro, **options)  # type: ignore[assignment] # a Task, or what acts as one
         return _watched(task, spawned)
@@ -54,7 +54,17 @@ class _Factory:
     def _construct(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         spawned = _lane_for(coro, options)
         inner = self.previous.__closure__[0].cell_contents if self.previous.__closure__ else asyncio.Task  # type: ignore[union-attr] # an eager factory has it
+        if inner is asyncio.Task:
+            return _watched(_new_task(coro, spawned, **options), spawned)
         return _watched(inner(coro, **options), spawned)
+
+
+def _new_task(coro: Any, spawned: tuple[Lane, Lane] | None, **options: Any) -> asyncio.Task[Any]:
+    captured = None if spawned is None else spawned[1].run.captured
+    if spawned is None or captured is None:
+        return asyncio.Task(coro, **options)
+    task: asyncio.Task[Any] = captured.task(spawned[1], coro, **options)
+    return task
 
 
 def enter_loop(loop: asyncio.AbstractEventLoop) -> None:
@@ -241,7 +251,7 @@ def _submit_in_lane(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: 
     job = _job(lane, fn, args)
     future = _submit(self, job, *args, **kwargs)
     if lane.run.captured is not None:
-        lane.run.captured.senses.joined_by(future, job.__dict__["lane"])
+        lane.run.captured.submitted(future, job.__dict__["lane"])
     return future
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
 from contextvars import Context
 from types import ModuleType
 from typing import Any
 
+from everstep.capturing import sets
 from everstep.capturing.clock import Hand, lane_of, looked_at
 from everstep.capturing.loops import enter, factory_set
 from everstep.capturing.seams import asyncio_subprocess
@@ -25,6 +27,7 @@ _set_factory = asyncio.BaseEventLoop.set_task_factory
 _run = asyncio.Runner.run
 call_at, _call_later = asyncio.BaseEventLoop.call_at, asyncio.BaseEventLoop.call_later
 _wrap = asyncio.wrap_future
+_as_completed: Any = asyncio.as_completed
 
 
 def patch(module: ModuleType) -> None:
@@ -35,6 +38,7 @@ def patch(module: ModuleType) -> None:
     loop.call_at, loop.call_later = _call_at_held, _call_later_held
     asyncio.Runner.run = _run_in_lane  # type: ignore[method-assign] # this is the wrapping
     asyncio.wrap_future = asyncio.futures.wrap_future = _wrapped_in_turn
+    asyncio.as_completed = asyncio.tasks.as_completed = _as_completed_in_order
     asyncio_subprocess.patch(module)
 
 
@@ -64,6 +68,27 @@ def _run_in_lane(self: asyncio.Runner, *args: Any, **kwargs: Any) -> Any:
     if _is_captured() and not knows_loop(self.get_loop()):  # one that is not asyncio's own
         enter(self.get_loop())
     return _run(self, *args, **kwargs)
+
+
+@functools.wraps(_as_completed)
+def _as_completed_in_order(fs: Any, **options: Any) -> Any:
+    """It makes a set of what it is given, and then tasks of that: in the order of where it lies in memory."""
+    if not _is_captured() or not isinstance(fs, list | tuple):
+        return _as_completed(fs, **options)
+    return (
+        _started_in_order(fs, options)
+        if inspect.isgeneratorfunction(_as_completed)
+        else _as_completed(_tasks(fs), **options)
+    )
+
+
+def _started_in_order(fs: Any, options: dict[str, Any]) -> Iterator[Any]:
+    """As a generator, which begins when it is first asked."""
+    yield from _as_completed(_tasks(fs), **options)
+
+
+def _tasks(fs: Any) -> list[Any]:
+    return [asyncio.ensure_future(each) for each in dict.fromkeys(fs)]
 
 
 # The timers.
@@ -126,7 +151,7 @@ def _wrapped_in_turn(future: Any, *, loop: Any = None) -> asyncio.Future[Any]:
     if found is None or lane is None:
         return wrapped
     hand, loop = found[1], wrapped.get_loop()
-    gone_on: asyncio.Future[Any] = loop.create_future()
+    gone_on = sets.awaited(lane, loop)
     ended = lane.run.captured.senses.timers.wait_for_job(lane.path, loop)
 
     def go_on() -> None:
