@@ -56,7 +56,7 @@ def test_a_run_that_was_cut_off_is_interrupted_as_everywhere(tmp_path: Path) -> 
     with everstep.open(path) as trail:
         trail.record("cut", workflow="shop").release()
         held = trail.record("held", workflow="shop")
-        assert run("why", "cut", "--trail", path).stdout.startswith("cut is interrupted (active, and at work nowhere)")
+        assert run("why", "cut", "--trail", path).stdout.startswith("cut is interrupted (no process is working on it)")
         assert run("why", "held", "--trail", path).stdout.startswith("held is active")
         assert data("why", "cut", "--trail", path)["why"]["interrupted"] is True
         held.finish()

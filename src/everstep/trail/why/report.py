@@ -141,7 +141,7 @@ class Why:
         failure = self.failure
         if failure is None or failure.error is None:
             waits = f" in step {failure.seq} ({failure.step})" if failure is not None and failure.step else ""
-            status = "interrupted (active, and at work nowhere)" if self.interrupted else self.status
+            status = "interrupted (no process is working on it)" if self.interrupted else self.status
             return f"is {status}{waits}" if self.status is not Status.COMPLETED else "completed"
         step = f" in step {failure.seq} ({failure.step})" if failure.step is not None else " between its steps"
         inside = f" of {failure.run_id}" if failure.run_id != self.run_id else ""
