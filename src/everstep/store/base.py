@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from everstep.codec.chain import Entry
-from everstep.errors import PrunedError, StepNotFoundError
+from everstep.errors import OwnedError, PrunedError, RunFinishedError, StepNotFoundError
+from everstep.model import STATUSES, Status
 from everstep.store.cache import ValueCache
 from everstep.store.health import Health
 
@@ -125,6 +126,13 @@ class RunRow(NamedTuple):
         if seq < self.base:
             raise PrunedError(self.id, seq, self.base)
 
+    def require_claimable(self, owner: str, now: float) -> None:
+        """See that it can be given to an owner. Raises RunFinishedError or OwnedError."""
+        if STATUSES[self.status] is Status.COMPLETED:
+            raise RunFinishedError(self.id, Status.COMPLETED)
+        if self.owner is not None and self.owner != owner and self.lease > now:
+            raise OwnedError(self.id, self.owner, self.lease - now)
+
 
 # What is told how a write went: with the error it failed with, or else with what `append` would have given.
 Settled = Callable[[Exception | None, bool], None]
@@ -182,7 +190,10 @@ class Store(Protocol):
         """Like `create` for callers that must not block: the future is done when the run is durable."""
 
     def claim(self, run_id: str, owner: str, lease: float = LEASE_SECONDS) -> Claim:
-        """Own a run that nobody owns, or whose owner's lease ended. The epoch rises. Raises OwnedError otherwise."""
+        """Own a run that nobody owns, or whose owner's lease ended. The epoch rises. Raises OwnedError otherwise.
+
+        Raises RunFinishedError for one that has completed, which stays as it is: the caller may have looked before.
+        """
 
     def renew(self, claim: Claim, lease: float = LEASE_SECONDS) -> None:
         """Own it for longer; a lease of 0 gives it up. Raises StaleWriterError when another has claimed it."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from everstep import actual
 from everstep.codec.chain import genesis
-from everstep.errors import ConflictError, DamagedError, OwnedError, RunExistsError, StaleWriterError
+from everstep.errors import ConflictError, DamagedError, RunExistsError, StaleWriterError
 from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, STATUSES, Kind, Status
 from everstep.store import files_layout as layout
 from everstep.store import files_pages as pages
@@ -227,11 +227,10 @@ def _claim(row: RunRow, owner: str, lease: float) -> Claim:
 
 
 def claim_run(reading: Reading, run_id: str, owner: str, lease: float) -> Claim:
-    """Give a run to a new owner, unless another still holds it."""
+    """Give a run to a new owner, unless it has completed or another still holds it."""
     run = reading.find(run_id)
     row, now = run.row, actual.time()
-    if row.owner is not None and row.owner != owner and row.lease > now:
-        raise OwnedError(run_id, row.owner, row.lease - now)
+    row.require_claimable(owner, now)
     epoch = row.epoch if row.owner == owner else row.epoch + 1  # the same owner asking again keeps its own
     row = row._replace(owner=owner, lease=until(lease), epoch=epoch, request=None)
     save(run._replace(row=row))

@@ -17,7 +17,6 @@ from everstep.errors import (
     ClosedError,
     ConflictError,
     DamagedError,
-    OwnedError,
     PrunedError,
     RunExistsError,
     RunNotFoundError,
@@ -121,8 +120,7 @@ class MemoryStore:
         with self._lock:
             self._check_open()
             run, now = self._find(run_id), actual.time()
-            if run.owner is not None and run.owner != owner and run.lease > now:
-                raise OwnedError(run_id, run.owner, run.lease - now)
+            self._row(run).require_claimable(owner, now)
             if run.owner != owner:
                 run.epoch += 1
             run.owner, run.lease, run.request = owner, now + lease, None

@@ -12,8 +12,8 @@ from itertools import accumulate
 from typing import Any, Generic, LiteralString, TypeVar
 
 from everstep.codec.record import blob_ids
-from everstep.errors import ConflictError, EverstepError, OwnedError, StaleWriterError
-from everstep.model import FINISHED, KIND_NUMBER, STATUSES, Kind
+from everstep.errors import ConflictError, EverstepError, StaleWriterError
+from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, STATUSES, Kind, Status
 from everstep.store import postgres_reading as reading
 from everstep.store.base import Append, Claim, Keyframe
 from everstep.store.postgres_link import Blobs, Link, Longs, Texts, ask, do
@@ -22,6 +22,7 @@ from everstep.store.rows import keyframe_seal
 T = TypeVar("T")
 
 _CHECKPOINT = KIND_NUMBER[Kind.CHECKPOINT]
+_COMPLETED = STATUS_NUMBER[Status.COMPLETED]
 LONGEST = 1e11  # seconds: the longest lease, some three thousand years
 NOW: LiteralString = "extract(epoch from clock_timestamp())::double precision"
 
@@ -251,21 +252,26 @@ class Single(Generic[T]):
 _CLAIM: LiteralString = f"""
 update everstep_run as r set epoch = case when r.owner = %s then r.epoch else r.epoch + 1 end,
   owner = %s, lease = {NOW} + %s, request = null
-where r.id = %s and (r.owner is null or r.owner = %s or r.lease <= {NOW})
+where r.id = %s and r.status <> %s and (r.owner is null or r.owner = %s or r.lease <= {NOW})
 returning r.epoch, r.seq, r.hash, r.key, (select value from everstep_fact where name = 'generation')
 """
 
 
 def claim_run(link: Link, run_id: str, owner: str, lease: float) -> Claim:
-    """Give a run to a new owner, unless another still holds it. The server's clock says when a lease has ended."""
+    """Give a run to a new owner, unless it has completed or another still holds it.
+
+    The server's clock says when a lease has ended.
+    """
     while True:
-        given = ask(link, _CLAIM, (owner, owner, min(lease, LONGEST), run_id, owner)) if "\0" not in run_id else []
+        given = (
+            ask(link, _CLAIM, (owner, owner, min(lease, LONGEST), run_id, _COMPLETED, owner))
+            if "\0" not in run_id
+            else []
+        )
         if given:
             return Claim._make((run_id, owner, *given[0], lease))
         run = reading.find_run(link, run_id).row
-        left: float = run.lease - ask(link, f"select {NOW}")[0][0]
-        if run.owner is not None and run.owner != owner and left > 0:
-            raise OwnedError(run_id, run.owner, left)
+        run.require_claimable(owner, ask(link, f"select {NOW}")[0][0])
 
 
 def renew_run(link: Link, claim: Claim, lease: float) -> None:

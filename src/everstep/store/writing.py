@@ -11,7 +11,7 @@ import ormsgpack
 from everstep import actual
 from everstep.codec.chain import Entry, genesis
 from everstep.codec.record import blob_ids
-from everstep.errors import ConflictError, DamagedError, OwnedError, RunExistsError, StaleWriterError
+from everstep.errors import ConflictError, DamagedError, RunExistsError, StaleWriterError
 from everstep.model import FINISHED, STATUS_NUMBER, STATUSES, Status
 from everstep.store import reading, retention, rows
 from everstep.store.base import Append, Claim, Keyframe, NewRun
@@ -158,11 +158,10 @@ def _fork_point(connection: apsw.Connection, new: NewRun) -> _Start:
 
 
 def claim_run(connection: apsw.Connection, run_id: str, owner: str, lease: float) -> Claim:
-    """Give a run to a new owner, unless another still holds it."""
+    """Give a run to a new owner, unless it has completed or another still holds it."""
     run = rows.find_run(connection, run_id).row
     now, epoch = actual.time(), run.epoch
-    if run.owner is not None and run.owner != owner and run.lease > now:
-        raise OwnedError(run_id, run.owner, run.lease - now)
+    run.require_claimable(owner, now)
     if run.owner != owner:  # the same owner asking again keeps its epoch
         epoch += 1
     connection.execute(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pytest
 
 from everstep.codec.chain import genesis
-from everstep.errors import OwnedError, RunExistsError, RunNotFoundError, StaleWriterError
-from everstep.model import STATUS_NUMBER, Status
-from everstep.store.base import Claim, Store
+from everstep.errors import OwnedError, RunExistsError, RunFinishedError, RunNotFoundError, StaleWriterError
+from everstep.model import FINISHED, STATUS_NUMBER, STATUSES, Kind, Status
+from everstep.store.base import Append, Claim, Store
 from everstep.testing.leases import LEASE, taken_over
+from everstep.testing.others import PATIENCE
 from everstep.testing.place import Place
 from everstep.testing.rows import LONG, NOON, Writer, begin, history, new_run, row, still, take_over, together
 
@@ -156,6 +158,34 @@ class Ownership(Place):
         writer.write()
         assert store.run("run").lease > time.time() + LONG / 2
 
+    def test_a_run_that_has_completed_is_claimed_by_nobody_and_stays_as_it_is(self, store: Store) -> None:
+        """Promises 4 and 5: whoever looked before it ended must not go on with it."""
+        writer = begin(store, rows=1)
+        store.append(writer.draft(writer.rows(kind=Kind.END), status=STATUS_NUMBER[Status.COMPLETED]))
+        before = store.run("run")
+        for owner in ("maker", "other"):
+            with pytest.raises(RunFinishedError) as refusal:
+                store.claim("run", owner)
+            assert (refusal.value.run_id, refusal.value.status) == ("run", Status.COMPLETED)
+        assert store.run("run") == before
+
+    def test_a_run_that_ended_otherwise_or_waits_can_be_claimed(self, store: Store) -> None:
+        for status in (FINISHED | {Status.PAUSED}) - {Status.COMPLETED}:
+            writer = begin(store, str(status))
+            store.append(writer.draft(writer.rows(), status=STATUS_NUMBER[status]))
+            taken = take_over(writer)
+            assert (taken.claim.epoch, taken.claim.seq) == (2, 0)
+            taken.write()
+
+    def test_nobody_gets_a_run_that_completes_while_many_want_it(self, store: Store) -> None:
+        """Promise 4."""
+        for number in range(10):
+            writer = begin(store, run_id := f"run {number}", rows=1)
+            end = writer.draft(writer.rows(kind=Kind.END), status=STATUS_NUMBER[Status.COMPLETED])
+            wanted = [partial(_wanted, store, run_id, f"owner {n}") for n in range(3)]
+            assert together([partial(_ended, store, end), *wanted]) == [Status.COMPLETED] * 4
+            assert (store.run(run_id).owner, store.run(run_id).epoch) == (None, 1)
+
     def test_an_unknown_run_can_be_neither_claimed_nor_renewed(self, store: Store) -> None:
         with pytest.raises(RunNotFoundError):
             store.claim("run", "maker")
@@ -201,3 +231,21 @@ class Ownership(Place):
                 writer.write()
             taken.write()
             assert [entry.seq for entry in history(store)] == [0, 1]
+
+
+def _ended(store: Store, end: Append) -> Claim | str:
+    """The run has ended, as it says."""
+    store.append(end)
+    return STATUSES[store.run(end.claim.run_id).status]
+
+
+def _wanted(store: Store, run_id: str, owner: str) -> Claim | str:
+    """The run, asked for until its owner lets go of it; or how it ended."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return store.claim(run_id, owner)
+        except OwnedError:
+            assert time.monotonic() < end, "the run does not end"
+        except RunFinishedError as error:
+            return error.status

@@ -176,7 +176,9 @@ def _continue(store: Store, gate: Gate, run: RunRow, inputs: Any, lease: float) 
     check_inputs(store, gate, run, inputs)
     give_up_for_dead(store, run)
     claim = store.claim(run.id, new_owner(), lease)
-    return Scribe(store, gate, claim, source=run.id, reopens=status is not Status.ACTIVE)
+    # With another head it was worked on since it was looked at, and may have ended.
+    reopens = status is not Status.ACTIVE or claim.hash != run.hash
+    return Scribe(store, gate, claim, source=run.id, reopens=reopens)
 
 
 def check_inputs(store: Store, gate: Gate, run: RunRow, inputs: Any) -> None:

@@ -6,7 +6,8 @@ import contextlib
 from dataclasses import replace
 from typing import ClassVar
 
-from everstep.errors import OwnedError, RunExistsError, RunNotFoundError
+from everstep.errors import OwnedError, RunExistsError, RunFinishedError, RunNotFoundError
+from everstep.model import FINISHED, STATUS_NUMBER, STATUSES, Status
 from everstep.store.base import LEASE_SECONDS, Append, Claim, NewRun, RunRow
 from everstep.store.memory import MemoryStore, _Run
 from tests.contract.mutants.registry import Forgetful, caught_by
@@ -95,6 +96,36 @@ class LetsAnybodyIn(MemoryStore):
     def claim(self, run_id: str, owner: str, lease: float = LEASE_SECONDS) -> Claim:
         with contextlib.suppress(KeyError):
             self._runs[run_id].lease = 0.0
+        return super().claim(run_id, owner, lease)
+
+
+@caught_by(
+    "a_run_that_has_completed_is_claimed_by_nobody_and_stays_as_it_is",
+    "nobody_gets_a_run_that_completes_while_many_want_it",
+)
+class TakesUpWhatHasCompleted(MemoryStore):
+    def claim(self, run_id: str, owner: str, lease: float = LEASE_SECONDS) -> Claim:
+        known = self._runs.get(run_id)
+        if known is not None and known.status == STATUS_NUMBER[Status.COMPLETED]:
+            known.status = STATUS_NUMBER[Status.ACTIVE]
+        return super().claim(run_id, owner, lease)
+
+
+@caught_by("a_run_that_has_completed_is_claimed_by_nobody_and_stays_as_it_is")
+class RaisesTheEpochOfWhatItRefuses(MemoryStore):
+    def claim(self, run_id: str, owner: str, lease: float = LEASE_SECONDS) -> Claim:
+        try:
+            return super().claim(run_id, owner, lease)
+        except RunFinishedError:
+            self._runs[run_id].epoch += 1
+            raise
+
+
+@caught_by("a_run_that_ended_otherwise_or_waits_can_be_claimed")
+class TakesEveryEndForFinal(MemoryStore):
+    def claim(self, run_id: str, owner: str, lease: float = LEASE_SECONDS) -> Claim:
+        if (status := STATUSES[self._find(run_id).status]) in FINISHED:
+            raise RunFinishedError(run_id, status)
         return super().claim(run_id, owner, lease)
 
 
