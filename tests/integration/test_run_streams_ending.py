@@ -41,11 +41,12 @@ async def slow(seconds: str) -> AsyncIterator[str]:
 
 @step
 async def search() -> None:
-    await asyncio.sleep(0.05)
+    await (asyncio.sleep(0.2) if pace["at first"] else gate[0].wait())
     calls("searched")
 
 
 pace = {"at first": 0.0}
+gate: list[asyncio.Event] = []
 
 
 @workflow
@@ -53,7 +54,9 @@ async def reading_beside_a_search() -> Any:
     async def read() -> None:
         async for chunk in slow("at first"):
             await act_later(f"did {chunk}")
+            gate[0].set()
 
+    gate[:] = [asyncio.Event()]
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(read())
@@ -99,7 +102,7 @@ def test_a_stream_that_is_cancelled_before_it_came_as_far_as_the_first_time_surv
 
 async def dropped(trail: Trail) -> None:
     task = asyncio.create_task(AsyncRunner(trail).run(reading_beside_a_search, id="r"))
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.05)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -136,7 +139,7 @@ async def breaking(count: int) -> AsyncIterator[str]:
 async def reading_in_time(fails: bool) -> Any:  # noqa: FBT001 - which stream it reads
     found: list[str] = []
     try:
-        async with asyncio.timeout(0.05):
+        async with asyncio.timeout(0.2):
             async for chunk in breaking(2) if fails else tokens_later(2):
                 found.append(chunk)  # noqa: PERF401 - until the time is out
     except (TimeoutError, ValueError) as error:
@@ -153,7 +156,7 @@ def hold_back_the_end(trail: Trail, monkeypatch: pytest.MonkeyPatch) -> None:
     def held(append: Any, loop: Any, settled: Any = None) -> Any:
         written = submit(append, loop, settled)
         last = append.entries[-1]
-        is_end = last.name in {"tokens_later", "breaking"} and KINDS[last.kind] is Kind.STEP
+        is_end = last.name in {"tokens_later", "breaking", "tidy"} and KINDS[last.kind] is Kind.STEP
         return loop.create_future() if is_end else written
 
     monkeypatch.setattr(store, "submit", held)
@@ -169,9 +172,73 @@ def test_a_stream_whose_end_comes_too_late_is_cancelled_on_record_too(
     assert trail.replay("r", reading_in_time).identical
 
 
-# Beside another step.
+@step
+async def tidy(seconds: float) -> AsyncIterator[str]:
+    try:
+        yield "token 0"
+        yield "token 1"
+    finally:
+        await asyncio.sleep(seconds)
 
-gate: list[asyncio.Event] = []
+
+@workflow
+async def closing_in_time(seconds: float) -> Any:
+    found: list[str] = []
+    try:
+        async with asyncio.timeout(0.2), aclosing(as_generator(tidy(seconds))) as stream:
+            found.append(await anext(stream))
+    except TimeoutError:
+        found.append("too late")
+    await act_later(found)
+    return await act_later("afterwards")
+
+
+@pytest.mark.parametrize("seconds", [0, 60], ids=["as it is written", "as it tidies up"])
+def test_a_stream_that_is_cancelled_while_it_is_closed_is_cancelled_on_record_too(
+    trail: Trail, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    calls.crash = {"afterwards"}
+    with monkeypatch.context() as patched:
+        hold_back_the_end(trail, patched)
+        crashed(trail, closing_in_time, seconds, id="r")
+    assert calls == [["token 0", "too late"], "afterwards"]
+    calls.clear()
+    assert run(trail, closing_in_time, id="r").value == "afterwards"
+    assert calls == ["afterwards"]
+    assert trail.replay("r", closing_in_time).identical
+
+
+@workflow
+async def reading_behind_another() -> Any:
+    async def another() -> None:
+        await asyncio.sleep(pace["another"])
+        await act_later("another")
+
+    beside = asyncio.create_task(another())
+    if not pace["another"]:
+        await asyncio.wait([beside])
+    try:
+        async with asyncio.timeout(pace["timeout"]):
+            found = [chunk async for chunk in tokens_later(1)]
+    except TimeoutError:
+        found = ["too late"]
+    await beside
+    return await act_later(found[0])
+
+
+def test_a_stream_that_is_cancelled_while_it_waits_for_its_turn_is_cancelled_on_record_too(trail: Trail) -> None:
+    """It was not, when it was recorded: then its outcome was delivered."""
+    pace.update(another=0.0, timeout=60.0)
+    calls.crash = {"token 0"}
+    crashed(trail, reading_behind_another, id="r")
+    assert [row.name for row in rows(trail, "r", Kind.STEP)] == ["act_later", "tokens_later"]
+    pace.update(another=0.6, timeout=0.2)
+    assert run(trail, reading_behind_another, id="r").value == "too late"
+    pace["another"] = 0.0
+    assert trail.replay("r", reading_behind_another).identical
+
+
+# Beside another step.
 
 
 @step

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec import record
+from everstep.codec.values import view
 from everstep.errors import DivergenceError, EverstepError, RunStoppedError
 from everstep.journal.track import CUT, flags_of
 from everstep.model import Kind
@@ -22,12 +23,14 @@ from everstep.run import flow
 from everstep.run.arguments import IMMUTABLE
 from everstep.run.asked import Ask
 from everstep.run.driving import known_loop
-from everstep.run.lanes import CURRENT, Lane, here
+from everstep.run.lanes import CURRENT, Lane, Scope, here
 from everstep.run.restoring import restored
 from everstep.trail.late import asyncio
 
 if TYPE_CHECKING:
     from everstep.run.steps import Step
+
+_CLOSED = "closed"  # in the metadata of a stream that was cancelled: while its consumer closed it
 
 
 class _Open:
@@ -38,6 +41,7 @@ class _Open:
         self.ask: Ask = self.run.ask(lane, step.name, flow.inputs_of(self.run, step, args, kwargs))
         self.chunks: list[Any] = []
         self.inner: Lane | None = None
+        self.closed = False  # its consumer closes it
         self.because: BaseException | None = None  # what the code was handling when it let go of it
         if self.ask.recorded is not None and self.run.flow is not None:  # a replay does not go into it
             self.run.turnstile.skip(self.ask.recorded)
@@ -73,6 +77,38 @@ class _Open:
                     recorded=f"{name}, closed after its last chunk", requested=f"another chunk of {name}",
                 )
             )  # fmt: skip
+
+    async def served_awaited(self) -> None:
+        """`served` for async generators, in its turn; or until it is cancelled again."""
+        if self.cancelled is not None:
+            await asyncio.get_running_loop().create_future()
+        try:
+            await self.run.turnstile.deliver(self.outcome.seq)
+        except asyncio.CancelledError as error:  # it was not when this was recorded
+            self._undelivered(error)
+            raise
+        self.served()
+
+    def _undelivered(self, error: BaseException) -> None:
+        ask, known = self.ask, self.ask.recorded
+        assert known is not None  # noqa: S101 - it has an outcome
+        ask.scope = Scope(ask.lane, ask.name, ask.index, known.attempt + 1)
+        ask.scope.id, self.chunks = known.id, self.recorded()
+        self.broken_off(error)
+
+    async def left_awaited(self) -> None:
+        """`left` for async generators; or until that is cancelled again, if it was then, and is not already."""
+        task = asyncio.current_task()
+        if self.cancelled is None:
+            self.left()
+        elif self.run.stopping is not None or task is None or task.cancelling():
+            return
+        elif await asyncio.to_thread(self._was_closed):
+            await asyncio.get_running_loop().create_future()
+
+    def _was_closed(self) -> bool:
+        meta = view(self.run.entry(self.cancelled or 0).meta)
+        return len(meta) > record.METADATA and _CLOSED in (meta[record.METADATA] or {})
 
     def let_go(self, close: Callable[[], None]) -> None:
         """Close it with the next step, or at the end; at once where no step is taken any more."""
@@ -129,7 +165,8 @@ class _Open:
         if isinstance(error, asyncio.CancelledError) and run.stopping is None and not run.is_dropped():
             with suppress(EverstepError):  # what is wrong is told by the next row
                 self._let_go()  # only where the code goes on: else it is begun again, and may come as far
-        flow.broken_off(run, self.ask, error, self.loop, chunks=self.chunks)
+        about = {_CLOSED: True} if self.closed else None
+        flow.broken_off(run, self.ask, error, self.loop, chunks=self.chunks, about=about)
 
     def _let_go(self) -> None:
         """Take back what followed the chunks of an earlier attempt, as far as it did not follow those of this one."""
@@ -221,19 +258,15 @@ def _settle(opened: _Open, waiter: Any, error: BaseException | None) -> None:
 async def stream_awaited(lane: Lane, step: Step[..., Any], args: Any, kwargs: Any) -> AsyncIterator[Any]:
     """`stream` for async generators."""
     opened = _Open(here() or lane, step, args, kwargs, known_loop(step.name))
-    if opened.cancelled is not None:
-        for chunk in await asyncio.to_thread(opened.recorded):
-            yield chunk
-        await asyncio.get_running_loop().create_future()  # until it is cancelled again
-    if opened.outcome is not None:
+    if opened.cancelled is not None or opened.outcome is not None:
+        chunks = opened.recorded() if opened.cancelled is None else await asyncio.to_thread(opened.recorded)
         try:
-            for chunk in opened.recorded():
+            for chunk in chunks:
                 yield chunk
         except GeneratorExit:
-            opened.left()
+            await opened.left_awaited()
             raise
-        await opened.run.turnstile.deliver(opened.outcome.seq)
-        opened.served()
+        await opened.served_awaited()
         return
     inner = opened.begin()
     source: Any = step.function(*args, **kwargs)
@@ -246,14 +279,23 @@ async def stream_awaited(lane: Lane, step: Step[..., Any], args: Any, kwargs: An
             opened.keep(chunk)
             yield chunk
     except GeneratorExit:
-        with _inside(inner), suppress(RunStoppedError):
-            await source.aclose()
-        await _settle_awaited(opened, opened.end(None, early=True), None)
+        await _close_awaited(opened, inner, source)
         raise
     except BaseException as error:  # a cancellation, and an exit, are noted too
         await _settle_awaited(opened, opened.end(error), error)
         raise
     await _settle_awaited(opened, opened.end(None), None)
+
+
+async def _close_awaited(opened: _Open, inner: Lane, source: Any) -> None:
+    opened.closed = True
+    try:
+        with _inside(inner), suppress(RunStoppedError):
+            await source.aclose()
+    except asyncio.CancelledError as error:
+        opened.end(error, early=True)
+        raise
+    await _settle_awaited(opened, opened.end(None, early=True), None)
 
 
 async def _settle_awaited(opened: _Open, waiter: Any, error: BaseException | None) -> None:
