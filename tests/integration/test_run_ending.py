@@ -204,3 +204,25 @@ def test_processes_that_want_one_run_as_it_ends_go_through_its_code_once(trail_u
     assert sorted(side.read_text().split()) == sorted(f"r{number}" for number in range(ROUNDS))
     with everstep.open(trail_url) as trail:
         assert {tuple(ends(trail, f"r{number}")) for number in range(ROUNDS)} == {("completed",)}
+
+
+def test_a_child_that_completes_just_now_leaves_the_others_to_be_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with everstep.open(tmp_path / "trail.db") as trail:
+        trail.record("parent", workflow="w").release()
+        for child in ("a", "b", "c"):
+            trail.record(child, workflow="w", parent="parent").release()
+        claim = trail.store.claim
+
+        def claimed(run_id: str, *more: Any) -> Any:
+            if run_id == "b":
+                monkeypatch.undo()
+                trail.record("b").finish()
+            return claim(run_id, *more)
+
+        monkeypatch.setattr(trail.store, "claim", claimed)
+        trail.cancel("parent")
+        assert {run.id: str(run.status) for run in trail.runs()} == {
+            "parent": "cancelled", "a": "cancelled", "b": "completed", "c": "cancelled",
+        }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from everstep import actual
@@ -153,4 +154,5 @@ def cancel(trail: Trail, run: RunRow) -> None:
     trail.store.append(scribe.row("end", Status.CANCELLED, kind=Kind.END, status=Status.CANCELLED, error=error))
     for child in trail.store.runs(RunQuery(parent=run.id, limit=_CHILDREN)):
         if STATUSES[child.status] not in FINISHED:
-            cancel(trail, child)
+            with suppress(RunFinishedError):  # by itself, just now
+                cancel(trail, child)
