@@ -7,16 +7,19 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from everstep.errors import WorkflowDiffersError
+from everstep.errors import EscapedStepWarning, JournalError, WorkflowDiffersError
 from everstep.model import Durability
 from everstep.run.batch import Batch
 from everstep.run.beginning import begun, new_run
-from everstep.run.given import check_seconds, check_word, plain_trail
+from everstep.run.faults import warn
+from everstep.run.given import check_seconds, check_tags, check_word, plain_trail
 from everstep.run.items import Mode
+from everstep.run.lanes import Lane, here
 from everstep.run.life import Life
 from everstep.run.mapped import MapResult
 from everstep.run.mapping import map_awaited, map_waiting
 from everstep.run.result import RunResult
+from everstep.run.steps import called_at
 from everstep.run.through import AS_CHILD, ErrorHandling, go_through, go_through_awaited, in_a_thread, terminable_task
 from everstep.run.workflows import Workflow
 from everstep.store.base import LEASE_SECONDS
@@ -26,6 +29,7 @@ from everstep.trail.twin import AsyncTrail
 P = ParamSpec("P")
 R = TypeVar("R")
 NO_ANSWER: Any = object()
+_WARNED: set[tuple[str, int]] = set()  # places that begin runs inside a run
 
 
 class _Runs:
@@ -48,6 +52,7 @@ class _Runs:
     def life(self, workflow: Workflow[..., Any]) -> Life:
         """A run to begin."""
         _check_workflow(workflow)
+        _check_place(f"{type(self).__name__}.run", workflow)
         return Life(self.trail, self.durability, self.lease, workflow, AS_CHILD)
 
     def batch(
@@ -55,6 +60,7 @@ class _Runs:
     ) -> Batch:
         """A map to begin."""
         _check_workflow(workflow)
+        _check_place(f"{type(self).__name__}.map", workflow)
         return Batch((self.trail, self.durability, self.lease), workflow, values, map_over, **how)
 
     def settle(self, workflow: Workflow[..., Any], run_id: str | None, answer: Any) -> None:
@@ -71,6 +77,34 @@ class _Runs:
 def _check_workflow(workflow: object) -> None:
     if not isinstance(workflow, Workflow):
         raise TypeError(f"{workflow!r} is not a workflow: decorate it with @everstep.workflow")
+
+
+def _check_place(call: str, workflow: Workflow[..., Any]) -> None:
+    """Raise JournalError in a replay, which executes nothing; warn in a run's own code, which may be gone through anew.
+
+    In a step it is the step's own business: its outcome is kept.
+    """
+    lane = here()
+    if lane is None or lane.run.captured is not None:
+        return
+    said = f"{call} of {workflow.name!r} in the code of run {lane.run.run_id!r} begins a run that is no part of it"
+    way_out = f"Call the workflow itself, as in {workflow.name}(...): it is a child run then. Or do it in a step."
+    if lane.run.life is not None:
+        if not _is_at_work(lane):
+            refused = JournalError(f"{said}, and a replay executes nothing. {way_out}")
+            while lane is not None:  # whatever the code makes of it, those around it are not replayed, either
+                lane.run.interrupt(refused)
+                lane = lane.run.root.up
+            raise refused
+    elif lane.scope.place is None and lane.run.trail is not None and called_at() not in _WARNED:
+        _WARNED.add(called_at())
+        warn(f"{said}: a resume begins another one, and a replay refuses it. {way_out}", EscapedStepWarning)
+
+
+def _is_at_work(lane: Lane) -> bool:
+    """Whether a replay has called this step on purpose, and does not only go through the steps inside."""
+    run: Any = lane.run
+    return lane.scope.place is not None and not run.is_composite(lane.scope.ask.recorded)
 
 
 def one_of(run_id: str | None, workflow_id: str | None) -> str | None:
@@ -100,6 +134,7 @@ class Runner(_Runs):
         OwnedError, DivergenceError and RunCancelledError.
         """
         check_word("error_handling", error_handling, ErrorHandling)
+        check_tags(tags)
         life, run_id = self.life(workflow), one_of(id, workflow_id)
         _check_no_loop(workflow)
         self.settle(workflow, run_id, answer)
@@ -131,6 +166,7 @@ class Runner(_Runs):
         Items are known by what they are: those that completed before are restored, wherever they stand. Raises what
         the first item fails with, when those at work have ended; with error_handling="continue" all are tried.
         """
+        check_tags(tags)
         batch = self.batch(
             workflow, values, map_over, mode=mode, max_concurrency=max_concurrency, error_handling=error_handling,
             progress=progress,
@@ -163,6 +199,7 @@ class AsyncRunner(_Runs):
     ) -> RunResult[Any]:
         """Run a workflow, or go on with a run, as `Runner.run` does."""
         check_word("error_handling", error_handling, ErrorHandling)
+        check_tags(tags)
         life, run_id = self.life(workflow), one_of(id, workflow_id)
 
         def begin() -> RunResult[Any] | None:
@@ -199,6 +236,7 @@ class AsyncRunner(_Runs):
         progress: bool = True,
     ) -> MapResult:
         """Run a workflow once for each item, as `Runner.map` does, several items at the same time."""
+        check_tags(tags)
         batch = self.batch(
             workflow, values, map_over, mode=mode, max_concurrency=max_concurrency, error_handling=error_handling,
             progress=progress,

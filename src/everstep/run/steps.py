@@ -48,8 +48,9 @@ class Step(Generic[P, R]):
         timeout: float | None,
         ignore: Sequence[str],
     ) -> None:
-        if not callable(function):
-            raise TypeError(f"{function!r:.60} is no function; @classmethod, @property and the like go above @step")
+        if not callable(function) or isinstance(function, staticmethod):
+            above = "@staticmethod, @classmethod, @property and the like go above @step"
+            raise TypeError(f"{function!r:.60} is no function; {above}")
         check_word("unknown", unknown, Unknown)
         if unknown != "ask" and not external:
             raise ValueError(f"unknown={unknown!r} is for external effects: say external=True as well")
@@ -92,7 +93,7 @@ class Step(Generic[P, R]):
             return self._awaited
         return self._plain
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """What the function gives, or gave."""
         return self._call(args, kwargs)  # type: ignore[no-any-return] # what the function gives
 
@@ -149,10 +150,7 @@ class Step(Generic[P, R]):
         """Say once for each place that a step was called outside of the run that is live."""
         if not live_runs() or CURRENT.get() is OUTSIDE:
             return
-        frame = sys._getframe(1)  # noqa: SLF001 - whose call it was
-        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("everstep."):
-            frame = frame.f_back
-        place = frame.f_code.co_filename, frame.f_lineno
+        place = called_at()
         if place not in self._escapes:
             self._escapes.add(place)
             warnings.warn(
@@ -169,6 +167,14 @@ class Step(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<step {self.name!r}>"
+
+
+def called_at() -> tuple[str, int]:
+    """The file and the line of the user's code that led here."""
+    frame = sys._getframe(1)  # noqa: SLF001 - whose call it was
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("everstep."):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 def body_of(function: Any) -> Any:
@@ -256,4 +262,4 @@ def step(
     return make if function is None else make(function)
 
 
-__all__ = ["Lane", "Step", "body_of", "short_name", "step"]
+__all__ = ["Lane", "Step", "body_of", "called_at", "short_name", "step"]
