@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import everstep
-from everstep import AsyncRunner, Retry, Runner, capture, node, step, workflow
+from everstep import AsyncRunner, Graph, Retry, Runner, capture, node, step, workflow
 from everstep.errors import UnstorableError
 
 
@@ -22,6 +22,7 @@ def helper(city: str, at: int = 0) -> str:
 travel = workflow(name="travel")(helper)
 any_step: Any = step
 any_runner: Any = Runner
+any_retry: Any = Retry
 any_capture: Any = capture
 
 
@@ -34,6 +35,8 @@ any_capture: Any = capture
         ({"timeout": True}, TypeError, r"timeout=True"),
         ({"timeout": -1}, ValueError, r"timeout=-1: give more than 0"),
         ({"timeout": float("nan")}, ValueError, r"timeout=nan"),
+        ({"timeout": float("inf")}, ValueError, r"timeout=inf: give at most 1,000,000,000 seconds, or leave it out"),
+        ({"timeout": 1e12}, ValueError, r"timeout=1000000000000.0: give at most"),
         ({"unknown": "maybe", "external": True}, ValueError, r"unknown='maybe': use one of ask, retry, fail"),
         ({"unknown": "retry"}, ValueError, r"unknown='retry' is for external effects: say external=True"),
     ],
@@ -64,6 +67,72 @@ def test_options_that_contradict_each_other_are_refused() -> None:
 def test_a_retry_says_which_of_its_fields_is_wrong(wrong: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=f"^{next(iter(wrong))}="):
         Retry(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -1, 1e12])
+@pytest.mark.parametrize("name", ["backoff", "factor", "longest"])
+def test_a_retry_waits_for_a_time_that_there_is(name: str, wrong: float) -> None:
+    with pytest.raises(ValueError, match=r"makes no sense: .*none of the last three above 1,000,000,000"):
+        any_retry(**{name: wrong})
+
+
+def test_a_retry_of_many_attempts_waits_for_the_longest_time() -> None:
+    assert Retry(attempts=5000, factor=3).delay(4999) == 60.0
+    assert Retry(attempts=5000, backoff=0, factor=3).delay(4999) == 0.0
+    assert [Retry(longest=5).delay(attempt) for attempt in (1, 2, 3, 4)] == [1.0, 2.0, 4.0, 5.0]
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -1, 1e12, "3", None])
+def test_a_sleep_that_has_no_end_or_is_no_time_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"cannot sleep for .* seconds: give a number from 0 to 1,000,000,000"):
+        everstep.sleep(wrong)
+
+
+def test_methods_are_no_workflows_and_static_ones_are_made_so_above() -> None:
+    with pytest.raises(TypeError, match=r"'Agent\.run' is a method, and a workflow must be a function: .*as arguments"):
+
+        class Agent:
+            @workflow
+            def run(self, city: str) -> str:
+                return city
+
+    for make, above in ((step, "@step"), (workflow, "@workflow"), (node, "above it")):
+        with pytest.raises(TypeError, match=f"is no function.*@staticmethod.*{above}"):
+            make(staticmethod(helper))
+
+    class Tools:
+        add = staticmethod(step(helper))
+        flow = travel  # one that stands in a class is no method
+
+    assert Tools().add("Rome") == Tools.flow("Rome") == Tools().flow("Rome") == "Rome at 0"
+
+
+def test_a_keyword_may_be_named_self() -> None:
+    def tells(self: str) -> str:
+        return self
+
+    for made in (step(tells), workflow(tells), node(tells)):
+        assert made(self="Rome") == "Rome"
+    with everstep.open(":memory:") as trail:
+        assert Runner(trail).run(workflow(lambda: step(tells)(self="Rome"))).value == "Rome"
+
+
+def test_a_graph_takes_its_nodes_in_a_list() -> None:
+    wrong: Any = node(output="said")(helper)
+    with pytest.raises(TypeError, match=r"give its nodes in a list, as in Graph\(\[first, second\]\)"):
+        Graph(wrong)
+
+
+def test_tags_are_names_and_their_values() -> None:
+    wrong: Any = {"tags": "x"}
+    for call in (
+        lambda: Runner().run(travel, "Rome", **wrong),
+        lambda: asyncio.run(AsyncRunner().run(travel, "Rome", **wrong)),
+        lambda: Runner().map(travel, {"city": ["Rome"]}, map_over="city", **wrong),
+        lambda: asyncio.run(AsyncRunner().map(travel, {"city": ["Rome"]}, map_over="city", **wrong)),
+    ):
+        with pytest.raises(TypeError, match=r"tags='x': give names and their values, as in tags=\{'team': 'search'\}"):
+            call()
 
 
 @pytest.mark.parametrize("taker", [Runner, AsyncRunner, capture])

@@ -44,6 +44,8 @@ class Graph(Workflow[..., Any]):
         bind: Mapping[str, Any] | None = None,
         max_supersteps: int = 10_000,
     ) -> None:
+        if not isinstance(nodes, Iterable):
+            raise TypeError(f"Graph({nodes!r:.60}): give its nodes in a list, as in Graph([first, second])")
         self.name = name
         self.shape = Shape(name, [_node(name, each) for each in nodes], inputs, frozenset(bind or {}))
         self.bound: dict[str, Any] = dict(bind or {})

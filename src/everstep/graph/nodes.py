@@ -48,8 +48,8 @@ class Node:
         unknown: Unknown = "ask",
         cache: Cache | bool = False,
     ) -> None:
-        if not callable(function):
-            raise TypeError(f"{function!r:.60} is no function, and a node is made of one")
+        if not callable(function) or isinstance(function, staticmethod):
+            raise TypeError(f"{function!r:.60} is no function, and a node is made of one; @staticmethod goes above it")
         update_wrapper(self, function)
         self.function = function
         self.kind = kind
@@ -125,7 +125,7 @@ class Node:
         if why is not None:
             raise GraphError(f"{self.kind} {self.name!r}", f"cannot have a cache: it {why}", "Leave cache= out.")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """What the function gives."""
         return self.function(*args, **kwargs)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from everstep.errors import JournalError, RecordedError
+from everstep.run.given import LONGEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,12 @@ class Retry:
         kinds = self.on if isinstance(self.on, tuple) else (self.on,)
         if not all(isinstance(each, type) and issubclass(each, BaseException) for each in kinds):
             raise TypeError(f"on={self.on!r:.60}: give exceptions, as in on=(ConnectionError, TimeoutError)")
-        if self.attempts < 1 or self.backoff < 0 or self.factor < 1 or self.longest < 0:
-            raise ValueError(f"{self} makes no sense: attempts from 1, backoff and longest from 0, factor from 1")
+        waits = 0 <= self.backoff <= LONGEST and 0 <= self.longest <= LONGEST
+        if self.attempts < 1 or not waits or not 1 <= self.factor <= LONGEST:
+            raise ValueError(
+                f"{self} makes no sense: attempts from 1, backoff and longest from 0, factor from 1; and none of the "
+                f"last three above {LONGEST:,}"
+            )
 
     def applies(self, error: BaseException) -> bool:
         """Whether this failure is worth another attempt."""
@@ -37,7 +42,10 @@ class Retry:
 
     def delay(self, attempt: int) -> float:
         """Seconds to wait after the given attempt failed."""
-        return float(min(self.longest, self.backoff * self.factor ** min(attempt - 1, 1000)))
+        try:
+            return min(float(self.longest), self.backoff * float(self.factor) ** (attempt - 1))
+        except OverflowError:  # there have been many
+            return float(self.longest) if self.backoff else 0.0
 
 
 ONCE = Retry(attempts=1)

@@ -19,6 +19,7 @@ from everstep.run.awaiting import ToAwait
 from everstep.run.driving import drive, drive_awaited, known_loop
 from everstep.run.execution import Execution
 from everstep.run.flow import DELIVER, FOREVER, SLEEP, SUSPEND, WAIT, Flow, broken_off, failed, settled
+from everstep.run.given import LONGEST
 from everstep.run.lanes import CURRENT, Lane, here
 from everstep.run.restoring import serve
 from everstep.trail.asking import expired, question
@@ -41,8 +42,8 @@ def pause(
 
 def sleep(seconds: float) -> Any:
     """Sleep, once: a run that is resumed sleeps only for what is left. Await it in async code."""
-    if not isinstance(seconds, int | float) or seconds < 0:
-        raise ValueError(f"cannot sleep for {seconds!r} seconds")
+    if not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST:
+        raise ValueError(f"cannot sleep for {seconds!r:.60} seconds: give a number from 0 to {LONGEST:,}")
     return _on_either(lambda lane, loop: _sleep_flow(lane, float(seconds), loop), "sleep", seconds)
 
 

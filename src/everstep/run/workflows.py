@@ -36,8 +36,11 @@ class Workflow(Generic[P, R]):
     keeps_cancelled = False  # whoever stops a run of it cancels no step of it
 
     def __init__(self, function: Callable[P, R], name: str | None) -> None:
-        if not callable(function):
-            raise TypeError(f"{function!r:.60} is no function, and only a function can be a workflow")
+        if not callable(function) or isinstance(function, staticmethod):
+            raise TypeError(
+                f"{function!r:.60} is no function, and only a function can be a workflow; @staticmethod goes above "
+                "@workflow"
+            )
         body = body_of(function)
         if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
             raise TypeError(f"{function!r:.60} is a generator: a workflow returns, and a step may be a stream")
@@ -45,6 +48,11 @@ class Workflow(Generic[P, R]):
         self.name = name or short_name(function)
         self.is_async = inspect.iscoroutinefunction(body)
         self.parameters = Parameters(function, (), f"workflow {self.name!r}")
+        if "." in short_name(function) and next(iter(self.parameters.signature.parameters), "") in {"self", "cls"}:
+            raise TypeError(
+                f"{short_name(function)!r} is a method, and a workflow must be a function: whoever resumes a run has "
+                "its inputs and not the object. Take what it needs as arguments; its steps may be methods."
+            )
         self._init_workflow(function)
 
     def _init_workflow(self, function: Callable[P, R]) -> None:
@@ -52,7 +60,7 @@ class Workflow(Generic[P, R]):
         self._child: Any = None
         self._code_digest: str | None = None
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """What the function gives; in a run, or gave."""
         lane = here()
         if lane is None:
