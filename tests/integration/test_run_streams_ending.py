@@ -35,6 +35,7 @@ def trail(tmp_path: Path) -> Iterator[Trail]:
 @step
 async def slow(seconds: str) -> AsyncIterator[str]:
     await asyncio.sleep(pace[seconds])
+    calls("made a")
     yield "a"
     await asyncio.sleep(60)
 
@@ -80,7 +81,7 @@ def cut_off(trail: Trail) -> Trail:
     pace["at first"] = 0.0
     calls.crash = {"searched"}
     crashed_in_a_group(trail, id="r")
-    assert calls == ["did a", "searched"]
+    assert calls == ["made a", "did a", "searched"]
     calls.clear()
     pace["at first"] = 60.0
     return trail
@@ -108,7 +109,7 @@ async def dropped(trail: Trail) -> None:
         await task
 
 
-@pytest.mark.parametrize("how", ["crashes", "is dropped"])
+@pytest.mark.parametrize("how", ["crashes", "crashes in it", "is dropped"])
 def test_a_run_that_stops_before_its_stream_came_as_far_keeps_what_followed_its_chunks(
     cut_off: Trail, how: str
 ) -> None:
@@ -116,13 +117,17 @@ def test_a_run_that_stops_before_its_stream_came_as_far_keeps_what_followed_its_
     if how == "crashes":
         calls.crash = {"searched"}
         crashed_in_a_group(cut_off, id="r")
+    elif how == "crashes in it":
+        pace["at first"] = 0.0
+        calls.crash = {"made a"}
+        crashed_in_a_group(cut_off, id="r")
     else:
         asyncio.run(dropped(cut_off))
     pace["at first"] = 0.0
     calls.clear()
     calls.fail = {"searched"}
     assert run(cut_off, reading_beside_a_search, id="r").value == "afterwards"
-    assert calls == ["searched", "afterwards"]
+    assert calls == ["made a", "searched", "afterwards"]
 
 
 # A timeout that passes while the end is on its way to the disk.
