@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from everstep.errors import DivergenceError
-from everstep.trail.versions import CODE, SOURCES, Version, differs, listed
+from everstep.trail.versions import CAPTURED, CODE, SOURCES, Version, differs, listed
 
 ARGUMENT, SKIPPED = "changed argument", "removed or reordered"  # as the journal says it
 CHANGED, ORDER, RETRY = "changed result", "changed order", "changed retry"
 _MISSING, _EXTRA = "missing step", "extra step"
-_CAPTURED = "captured"  # in what is said of a run: it is one of a program (`everstep.capturing.command`)
 _CAUSES = {SKIPPED: _MISSING, "removed": _MISSING, "inserted": _EXTRA, "inserted or replaced": _EXTRA}
 
 
@@ -46,7 +45,7 @@ def hints(
     was: Mapping[str, Any], now: Mapping[str, Any], versions: Sequence[Version], *, diverged: bool
 ) -> Iterator[str]:
     """What else is not as it was when the run began, whether it mattered or not."""
-    what = "program" if _CAPTURED in was else "workflow"
+    what = "program" if CAPTURED in was else "workflow"
     if differs(was, now, CODE):
         yield f"the code of the {what} is another than the one that was recorded"
     elif diverged and differs(was, now, SOURCES):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from everstep.errors import ErasedError, EverstepError
 from everstep.model import Kind, Run, Status, StepError
 from everstep.trail.outline import Node, Outline, outline
+from everstep.trail.versions import CAPTURED
 from everstep.trail.why.folding import Values
 from everstep.trail.why.heard import asked, said
 from everstep.trail.why.values import Profile, profile
@@ -131,7 +132,7 @@ class Story:
     @property
     def is_of_a_program(self) -> bool:
         """Whether it was captured: then it has calls, and no state before its end."""
-        return self.tree.start is not None and "captured" in self.tree.start.metadata
+        return self.tree.start is not None and CAPTURED in self.tree.start.metadata
 
     def call(self, node: Node) -> Call | None:
         """The call of a node of the outline."""
