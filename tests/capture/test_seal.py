@@ -234,6 +234,9 @@ def test_what_is_relative_to_an_open_folder_is_judged_by_that_folder(
             with pytest.raises(SealedError, match=f"--allow {tmp_path}/outside"), sealed(allow=["."]):
                 attempt()
         monkeypatch.chdir(tmp_path)  # nothing here is allowed, but for temporary folders
+        os.close(outside)
+        with sealed(), pytest.raises(OSError, match="Bad file descriptor"):
+            os.open("a.txt", os.O_RDONLY, dir_fd=outside)
         with sealed(), tempfile.TemporaryDirectory() as folder:
             Path(folder, "a.txt").write_text("soon gone")
     assert [path.name for path in (tmp_path / "outside").iterdir()] == ["a.txt"]

@@ -105,19 +105,22 @@ def _folder_of(file: str | bytes | os.PathLike[Any]) -> str:
 
 
 def placed(path: Any, folder: int | None) -> Any:
-    """A path that is relative to an open folder, whole."""
+    """A path that is relative to an open folder, whole; if that is not open, as it is: the call itself will fail."""
     if folder in {None, -1} or isinstance(path, int):
         return path
     try:
         where = str(Path(f"/proc/self/fd/{folder}").readlink())
-    except OSError:  # not Linux
-        where = fcntl.fcntl(folder, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0").decode()  # type: ignore[attr-defined] # of macOS
+    except OSError:
+        if not hasattr(fcntl, "F_GETPATH"):
+            return path
+        where = fcntl.fcntl(folder, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0").decode()
     return os.path.join(where, os.fsdecode(path))  # noqa: PTH118 - of what the program gave
 
 
 def _open(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
     """`os.open`, of whose folder Python's audit hooks are not told."""
-    return _os_open(placed(path, dir_fd), flags, mode)
+    whole = placed(path, dir_fd)
+    return _os_open(whole, flags, mode, dir_fd=dir_fd if whole is path else None)
 
 
 def _is_in(path: Any, folders: tuple[str, ...]) -> bool:
