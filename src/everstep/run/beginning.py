@@ -10,6 +10,7 @@ from typing import Any
 from everstep.errors import EverstepError
 from everstep.run.life import Life
 from everstep.run.result import RunResult
+from everstep.store.turns import enter_turn
 from everstep.trail.beginning import Draft, drafted, made_awaited, owned, threaded
 from everstep.trail.late import asyncio
 from everstep.trail.scribe import Scribe
@@ -26,6 +27,9 @@ async def begun(life: Life, begin: Begin, draft: Callable[[], Draft] | None = No
     if life.trail is None:
         return begin()
     if draft is not None and not life.replays:
+        turn = enter_turn(asyncio.get_running_loop())
+        if turn is not None:
+            await turn
         if not life.workflow.is_read:
             await asyncio.to_thread(life.workflow.fingerprint)
         life.made = await made_awaited(draft, partial(_dropped, life, begin))

@@ -20,6 +20,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from everstep.errors import ClosedError, EverstepError, LockedError, QueueFullError
+from everstep.store.turns import turns_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -227,6 +228,9 @@ class GroupCommit:
                 loop.call_soon_threadsafe(_settle, jobs)
 
     def _kick(self, loop: asyncio.AbstractEventLoop) -> None:
+        if turns_of(loop).is_crowded and len(self._queue) < BATCH_BOUND:
+            loop.call_soon(self._kick, loop)  # those who wait for their turn share the commit
+            return
         self._kicked.discard(loop)
         try:
             if self._queue and self._takes < _QUICK and not self._lead.locked():
