@@ -14,13 +14,15 @@ from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from math import prod
 from pathlib import PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 from everstep.codec.registry import Refused
 from everstep.errors import DamagedError, EverstepError, UnknownClassError
 from everstep.model import Redacted, Secret
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 BIG_INT: Final = 1
 TUPLE: Final = 2
@@ -77,6 +79,8 @@ _ZONE_KEY = re.compile(r"[A-Za-z0-9_+-]{1,40}(/[A-Za-z0-9_+-]{1,40}){0,3}")
 
 
 def _zone(key: str) -> ZoneInfo:
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - a millisecond or two that only a program with time zones pays
+
     if not _ZONE_KEY.fullmatch(key):
         raise ValueError("no time zone has such a name")
     return ZoneInfo(key)
@@ -90,12 +94,14 @@ def _dump_zone(zone: tzinfo | None) -> Any:
         offset, *name = zone.__getinitargs__()  # type: ignore[attr-defined]  # missing in the stubs
         micros = offset // _MICROSECOND
         return [micros, *name] if name else micros
-    if type(zone) is ZoneInfo and zone.key is not None:
+    loaded = sys.modules.get("zoneinfo")  # where it is not, nobody has such a zone
+    key = getattr(zone, "key", None) if loaded is not None and type(zone) is loaded.ZoneInfo else None
+    if key is not None:
         try:
-            _zone(zone.key)
+            _zone(key)
         except (ValueError, KeyError, OSError) as error:
-            raise Refused(f"its time zone {zone.key!r} is not in the zone database ({error})") from None
-        return zone.key
+            raise Refused(f"its time zone {key!r} is not in the zone database ({error})") from None
+        return key
     raise Refused(
         f"its time zone is a {type(zone).__qualname__}", "Use datetime.timezone or zoneinfo.ZoneInfo with a key."
     )

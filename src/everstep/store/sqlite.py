@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import threading
 import time
@@ -312,6 +311,8 @@ class SqliteStore(Grouped[apsw.Connection]):
         self._readers, self._writer = [], None
 
     def born(self) -> None:
+        import ctypes  # noqa: PLC0415 - a millisecond that only a fork pays
+
         for connection in (*self._readers, *([self._writer] if self._writer is not None else [])):
             # It did not come to rest in time. Left alone for good: to close it would disturb the parent's.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
