@@ -8,12 +8,11 @@ from urllib.parse import unquote
 
 from everstep.errors import OpenError, ReadOnlyError, UnknownSchemeError, UnreadableError
 from everstep.store.base import Store
-from everstep.store.memory import MemoryStore
 from everstep.store.sqlite import SqliteStore
 from everstep.trail.late import Late
 from everstep.trail.naming import MEMORY, POSTGRES, SQLITE, folder_of, is_url, without_password
 
-_POSTGRES, _FILES = Late("everstep.store.postgres"), Late("everstep.store.files")
+_MEMORY, _FILES, _POSTGRES = (Late(f"everstep.store.{name}") for name in ("memory", "files", "postgres"))
 
 
 def open_store(url: str | os.PathLike[str], *, read_only: bool) -> Store:
@@ -27,7 +26,8 @@ def open_store(url: str | os.PathLike[str], *, read_only: bool) -> Store:
     if text in {MEMORY, SQLITE + MEMORY}:
         if read_only:
             raise ReadOnlyError(MEMORY)
-        return MemoryStore()
+        memory: Store = _MEMORY.MemoryStore()
+        return memory
     if text.startswith(SQLITE):
         return _in_file(unquote(text.removeprefix(SQLITE)), read_only=read_only)
     if text.startswith(POSTGRES):
