@@ -13,6 +13,7 @@ OTHERS = $(FEW) tests/unit tests/corpus tests/programs tests/integration/test_gr
 	tests/integration/test_replay*
 BENCH_ARGS ?=
 MAKEFLAGS += --no-print-directory
+unexport PYTHONDONTWRITEBYTECODE # the tests start thousands of processes, and each would compile all that it loads
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench bench-capture bench-postgres torture clean

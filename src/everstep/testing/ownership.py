@@ -240,12 +240,13 @@ def _ended(store: Store, end: Append) -> Claim | str:
 
 
 def _wanted(store: Store, run_id: str, owner: str) -> Claim | str:
-    """The run, asked for until its owner lets go of it; or how it ended."""
+    """The run, asked for until its maker lets go of it; or how it ended."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
             return store.claim(run_id, owner)
-        except OwnedError:
+        except OwnedError as error:
+            assert error.owner == "maker", "another got a run that had completed"
             assert time.monotonic() < end, "the run does not end"
         except RunFinishedError as error:
             return error.status
