@@ -33,6 +33,17 @@ class Plan(pydantic.BaseModel):
     steps: int
 
 
+class Even(pydantic.BaseModel):
+    steps: int
+
+    @pydantic.field_validator("steps")
+    @classmethod
+    def even(cls, steps: int) -> int:
+        if steps % 2:
+            raise ValueError("odd")
+        return steps
+
+
 class Case(NamedTuple):
     """How an error comes about, what catches it, which of its fields a resumed run has, and which it has not."""
 
@@ -48,6 +59,8 @@ def _raise(error: Exception) -> None:
 
 ERRORS = {
     "pydantic": Case(lambda: Plan.model_validate_json('{"steps": "three"}'), pydantic.ValidationError, ("title",)),
+    "pydantic, own": Case(lambda: Even(steps=3), pydantic.ValidationError, ("title",)),
+    "pydantic, odd": Case(lambda: Even(steps=object()), pydantic.ValidationError, ("title",)),  # type: ignore[arg-type] # that is the fault
     "json": Case(lambda: json.loads("{"), json.JSONDecodeError, ("msg", "doc", "pos", "lineno", "colno")),
     "utf-8": Case(b"a\xff".decode, UnicodeDecodeError, ("encoding", "object", "start", "end", "reason")),
     "jsonschema": Case(
@@ -130,9 +143,23 @@ def test_an_error_is_caught_by_its_class_and_says_the_same(trail: Trail, kind: s
         assert name not in vars(served)
 
 
-def test_the_errors_of_a_validation_are_not_there_and_that_is_said(trail: Trail) -> None:
+@pytest.mark.parametrize("kind", ["pydantic", "pydantic, own"])
+def test_the_errors_of_a_validation_are_there_in_every_form(trail: Trail, kind: str) -> None:
+    """Agents tell models what was wrong with an answer: after a crash they must ask the same."""
+    live, served = seen_twice(trail, kind)
+    assert repr(served) == repr(live)
+    assert repr(served.errors()) == repr(live.errors())
+    assert served.errors(include_url=False, include_context=False) == live.errors(
+        include_url=False, include_context=False
+    )
+    assert served.error_count() == live.error_count() == 1
+    assert served.json() == live.json()
+    assert served.json(indent=2, include_input=False) == live.json(indent=2, include_input=False)
+
+
+def test_errors_that_cannot_be_stored_are_not_there_and_that_is_said(trail: Trail) -> None:
     """None in their place would be taken for what the model got wrong."""
-    live, served = seen_twice(trail, "pydantic")
+    live, served = seen_twice(trail, "pydantic, odd")
     assert repr(served) == repr(live)
     for ask in (served.errors, served.error_count, served.json):
         with pytest.raises(JournalError, match=r"only its text: use str\(error\)"):

@@ -21,6 +21,7 @@ from everstep.codec.values import decode
 from everstep.errors import JournalError, RecordedError, RedactedValueWarning, UnknownClassError
 from everstep.model import StepError
 from everstep.run.lanes import Scope
+from everstep.trail.failure import ERRORS, VALIDATION
 
 _MARKS = "__everstep_marks__"
 
@@ -88,8 +89,8 @@ def raised_again(kept: list[Any], reach: Reach) -> BaseException:
             with suppress(Exception):  # whatever its own code does, there is a stand-in
                 if members is not None:
                     args = [*args, [raised_again(each, reach) for each in members]]
-                if hasattr(cls, "from_exception_data"):
-                    return _invalid(cls, message)
+                if hasattr(cls, VALIDATION):
+                    return _invalid(cls, message, (attributes or {}).get(ERRORS), reach)
                 error = _made(cls, args, attributes)
                 return error if str_of(error) == message else _made(_saying(cls, message), args, attributes)
     return RecordedError(kind, message)
@@ -111,17 +112,28 @@ def _saying(cls: type[Exception], message: str, **more: Any) -> type[Exception]:
     return type(cls.__name__, (cls,), said | more)
 
 
-def _invalid(cls: type[Exception], message: str) -> Exception:
-    """A ValidationError of pydantic. It is made of its title and errors, and the record has its text."""
+def _invalid(cls: type[Exception], message: str, kept: list[dict[str, Any]] | None, reach: Reach) -> Exception:
+    """A ValidationError of pydantic. Made of its errors it would say them anew; it says what it said."""
+    for each in kept or ():
+        if isinstance(raised := each.get("ctx", {}).get("error"), list):
+            each["ctx"]["error"] = raised_again(raised, reach)
 
-    def not_kept(*_: Any, **__: Any) -> Any:
-        raise JournalError(
-            f"the errors of a recorded {cls.__name__} are not kept, only its text: use str(error) in the code that "
-            "catches it, or let the step that validates catch it and return error.errors()"
-        )
+    def errors(_: Any, *, include_url: bool = True, include_context: bool = True, include_input: bool = True) -> Any:
+        if kept is None:
+            raise JournalError(
+                f"what this recorded {cls.__name__} is made of could not be stored, only its text: use str(error) in "
+                "the code that catches it, or let the step that validates catch it and return what the code needs"
+            )
+        asked = {"url": include_url, "ctx": include_context, "input": include_input}
+        return [{name: value for name, value in each.items() if asked.get(name, True)} for each in kept]
+
+    def json(self: Any, *, indent: int | None = None, **included: bool) -> str:
+        to_json = sys.modules["pydantic_core"].to_json
+        return str(to_json(errors(self, **included), indent=indent, fallback=str), "utf-8")
 
     said = _saying(
-        cls, message, __repr__=lambda _: message, errors=not_kept, error_count=not_kept, json=not_kept
+        cls, message, __repr__=lambda _: message, errors=errors, json=json,
+        error_count=lambda self: len(errors(self)),
     )  # fmt: skip
     title = message.partition("\n")[0].partition(" for ")[2]
     return said.__new__(said, title, [])

@@ -10,6 +10,9 @@ from everstep.codec.values import encode
 from everstep.errors import EverstepError, UnstorableError
 from everstep.model import StepError
 
+VALIDATION = "from_exception_data"  # what a ValidationError of pydantic is known by
+ERRORS = "errors"  # in what is kept of it: those
+
 
 def described(error: BaseException | StepError) -> list[Any]:
     """Its type, text and traceback; then its origin: module, arguments, attributes, and members if it is a group."""
@@ -41,10 +44,24 @@ def _origin(error: BaseException) -> list[Any]:
         args = (_said(error)[1],)
     attributes = {
         name: value
-        for name, value in getattr(error, "__dict__", {}).items()
+        for name, value in [*getattr(error, "__dict__", {}).items(), *_found_invalid(error)]
         if not name.startswith("__") and _storable({name: value})
     }
     return trimmed([type(error).__module__, list(args), attributes or None, members])
+
+
+def _found_invalid(error: BaseException) -> list[tuple[str, Any]]:
+    """What a ValidationError of pydantic is made of: it has no attributes that tell. Errors among it as all others."""
+    if not hasattr(type(error), VALIDATION):
+        return []
+    try:
+        found = error.errors()  # type: ignore[attr-defined] # one that is made of them has them
+        for each in found:
+            if isinstance(raised := each.get("ctx", {}).get("error"), BaseException):
+                each["ctx"] = each["ctx"] | {"error": [*_said(raised), None, _origin(raised)]}
+    except Exception:  # noqa: BLE001 - as above
+        return []
+    return [(ERRORS, found)]
 
 
 def _storable(value: Any) -> bool:
