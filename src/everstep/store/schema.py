@@ -6,7 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -81,9 +81,17 @@ def connect(path: str, *, read_only: bool, patience: float = BUSY_SECONDS) -> ap
         return _connect_to_read(path)
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
     connection.set_busy_timeout(int(patience * 1000))
-    connection.wal_autocheckpoint(_LOG_PAGES)
+    connection.set_wal_hook(_fold_log)
     connection.execute("pragma synchronous = full; pragma secure_delete = on")  # what is let go of is overwritten
     return connection
+
+
+def _fold_log(connection: apsw.Connection, _: str, pages: int) -> int:
+    """After a commit: fold the log into the file, if it has become long."""
+    if pages >= _LOG_PAGES:
+        with suppress(apsw.Error):  # the commit stands, whatever comes of this; the next one tries again
+            connection.wal_checkpoint()
+    return apsw.SQLITE_OK
 
 
 def _connect_to_read(path: str) -> apsw.Connection:
