@@ -286,7 +286,9 @@ def test_a_failure_that_is_mended_is_told(trail: Trail) -> None:
     calls.forget()
     assert trail.replay("r", mending).identical
     mended[0] = True
-    assert told(trail.replay("r", mending)) == ("extra step", "act", None)
+    report = trail.replay("r", mending)
+    assert told(report) == ("extra step", "act", None)
+    assert "If that is mended, resume it" in report.hints[0]
 
 
 def test_another_failure_is_told(trail: Trail) -> None:
@@ -302,7 +304,9 @@ def test_another_failure_is_told(trail: Trail) -> None:
     calls.forget()
     assert trail.replay("r", failing_flow).identical
     text[0] = "another text"
-    assert told(trail.replay("r", failing_flow)) == ("changed result", "failing_flow", 2)
+    report = trail.replay("r", failing_flow)
+    assert told(report) == ("changed result", "failing_flow", 2)
+    assert not any("mended" in hint for hint in report.hints)  # it fails still
 
 
 def test_a_step_that_fails_where_it_did_not_is_told(trail: Trail) -> None:

@@ -115,7 +115,7 @@ def test_an_unknown_outcome_is_never_repeated_in_silence(trail: Trail, unknown: 
             assert result.status is Status.PAUSED
             assert result.pause is not None
             assert (result.pause.name, result.pause.seq) == ("pay", 2)
-            assert "'pay'" in result.pause.prompt
+            assert "'pay', given amount=3, and nobody knows" in result.pause.prompt
         else:
             with pytest.raises(UnknownOutcomeError, match="not repeated"):
                 go(trail, buys)

@@ -68,7 +68,7 @@ class Questions:
 def _data(row: StepRecord) -> dict[str, Any]:
     found = {"run": row.run_id, "pause": row.seq, "name": row.name}
     if row.kind is Kind.INTENT:
-        return found | {"prompt": unknown_prompt(row.name), "options": None, "schema": None, "deadline": None}
+        return found | {"prompt": unknown_prompt(row), "options": None, "schema": None, "deadline": None}
     asked = _asked(row)
     more = {name: plain.plain(asked.get(name)) for name in ("options", "schema", "deadline")}
     return found | {"prompt": plain.plain(prompt_of(row)) if asked else None} | more
@@ -77,7 +77,7 @@ def _data(row: StepRecord) -> dict[str, Any]:
 def text_of(row: StepRecord) -> str:
     """What is asked, and what may be answered."""
     if row.kind is Kind.INTENT:
-        return unknown_prompt(row.name)
+        return unknown_prompt(row)
     asked = _asked(row)
     options = f" ({', '.join(brief(option, _WIDE) for option in asked['options'])})" if asked.get("options") else ""
     until = f" until {asked['deadline']}" if asked.get("deadline") else ""

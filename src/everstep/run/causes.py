@@ -10,6 +10,7 @@ from everstep.trail.versions import CAPTURED, CODE, SOURCES, Version, differs, l
 
 ARGUMENT, SKIPPED = "changed argument", "removed or reordered"  # as the journal says it
 CHANGED, ORDER, RETRY = "changed result", "changed order", "changed retry"
+MENDED = "the run failed there. If that is mended, resume it: it goes on where it failed"
 _MISSING, _EXTRA = "missing step", "extra step"
 _CAUSES = {SKIPPED: _MISSING, "removed": _MISSING, "inserted": _EXTRA, "inserted or replaced": _EXTRA}
 

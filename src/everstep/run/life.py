@@ -397,4 +397,4 @@ class Life:
         if step.kind is Kind.PAUSE:
             around = None if step.parent is None else self.trail.step(run_id, step.parent, view=True).name
             return PauseInfo(run_id, seq, step.name, **step.pause, node_name=around)
-        return PauseInfo(run_id, seq, step.name, unknown_prompt(step.name))
+        return PauseInfo(run_id, seq, step.name, unknown_prompt(step))

@@ -157,10 +157,12 @@ class Replay(Life):
         found = self.run.found if self.lenient else self.run.found[:1]
         was, now = about_run(self._entries[0]), self.workflow.fingerprint()
         versions = changed_versions(was, now)
+        beyond = {None} if self._error is not None else {None, self._entries[-1].seq}  # rows where it had failed
+        went_past = run.status is Status.FAILED and bool(found) and found[0].seq in beyond
         return ReplayReport(
             run.id, self.workflow.name, mode, run.status, tuple(found), tuple(self.run.steps),
             whole=run.status in FINISHED and not self.run.came_to_the_end,
-            hints=tuple(causes.hints(was, now, versions, diverged=bool(found))),
+            hints=(*[causes.MENDED] * went_past, *causes.hints(was, now, versions, diverged=bool(found))),
             duration_ms=took, original_ms=run.duration_ms, versions=versions, same_program=is_same_program(was, now),
         )  # fmt: skip
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from everstep import actual
 from everstep.codec.record import StepRecord
-from everstep.errors import AnswerError, NotWaitingError, OwnedError, RunCancelledError, RunFinishedError
+from everstep.codec.shown import brief, cut
+from everstep.errors import AnswerError, ErasedError, NotWaitingError, OwnedError, RunCancelledError, RunFinishedError
 from everstep.journal import Journal
 from everstep.journal.track import OUTPUT, RETRY
 from everstep.model import FINISHED, STATUSES, Kind, Status, StepError
@@ -23,12 +24,18 @@ if TYPE_CHECKING:
 CANCEL, STOP = "cancel", "stop"  # what whoever works on a run can be asked
 _CHILDREN = 1_000_000  # of one run: all of them
 _NAMED = 5  # open questions that an error names
+_WIDE = 60  # characters of an argument that a question shows
 
 
-def unknown_prompt(name: str) -> str:
-    """What is asked of an external effect whose outcome is not known."""
+def unknown_prompt(step: StepRecord) -> str:
+    """What is asked of an external effect whose outcome is not known, with what it was given."""
+    given = ""
+    with suppress(ErasedError):
+        if step.inputs:
+            named = (f"{name}={brief(value, _WIDE)}" for name, value in step.inputs.items())
+            given = f", given {cut(', '.join(named), 3 * _WIDE)}"
     return (
-        f"The run was cut off inside the external step {name!r}, and nobody knows whether it took effect. "
+        f"The run was cut off inside the external step {step.name!r}{given}, and nobody knows whether it took effect. "
         "If it did, say what it returned; if not, have it tried again."
     )
 
@@ -101,7 +108,7 @@ def _by_name(step: StepRecord, names: list[str], value: Any) -> dict[str, Any]:
     if isinstance(value, list | tuple) and len(value) == len(names):
         return dict(zip(names, value, strict=True))
     raise AnswerError(
-        unknown_prompt(step.name), "it is not one value for each output",
+        unknown_prompt(step), "it is not one value for each output",
         f"a list with those of {', '.join(names)}, or an object with these names",
     )  # fmt: skip
 
