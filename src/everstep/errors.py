@@ -349,13 +349,18 @@ class RunFinishedError(RunError):
         super().__init__(f"run {run_id!r} is {status} and takes no further steps here. {way_out} to go on.")
 
 
-class InputsDifferError(RunError):
-    """The run was started with other inputs."""
+_FEW_INPUTS = 3  # that are told, of those that differ
 
-    def __init__(self, run_id: str) -> None:
-        self.run_id = run_id
+
+class InputsDifferError(RunError):
+    """The run was started with other inputs. `changes` says which, as they would be stored: no secrets."""
+
+    def __init__(self, run_id: str, changes: tuple[str, ...] = ()) -> None:
+        self.run_id, self.changes = run_id, changes
+        more = f"; and {len(changes) - _FEW_INPUTS} more" if len(changes) > _FEW_INPUTS else ""
+        told = f"Changed: {'; '.join(changes[:_FEW_INPUTS])}{more}. " if changes else ""
         super().__init__(
-            f"run {run_id!r} was started with other inputs, and a run keeps its first ones. "
+            f"run {run_id!r} was started with other inputs, and a run keeps its first ones. {told}"
             "Leave the inputs out to continue it, or fork it to try the new ones."
         )
 

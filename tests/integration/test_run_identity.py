@@ -108,6 +108,26 @@ def test_the_same_id_with_other_inputs_is_refused(trail: Trail) -> None:
     assert run(trail, greeting, "ada", id="r").restored
 
 
+def test_other_inputs_are_told_apart_by_name_and_long_ones_briefly(trail: Trail) -> None:
+    run(trail, greeting, "ada", id="r")
+    with pytest.raises(
+        InputsDifferError, match=r"first ones\. Changed: name: 'ada' -> 'bob'; .*\. Leave the"
+    ) as refused:
+        run(trail, greeting, "bob", "hi", id="r")
+    assert refused.value.changes == ("name: 'ada' -> 'bob'", "greeting: 'hello' -> 'hi'")
+    with pytest.raises(InputsDifferError, match=r"xxx\.\.\.;") as refused:
+        run(trail, greeting, "x" * 1_000_000, "hi", id="r")
+    assert len(str(refused.value)) < 500
+
+
+def test_secrets_among_other_inputs_stay_hidden(trail: Trail) -> None:
+    run(trail, greeting, Secret("one-secret-word"), id="r")
+    with pytest.raises(InputsDifferError, match="Changed: name: ") as refused:
+        run(trail, greeting, Secret("another-secret"), id="r")
+    assert "secret-word" not in str(refused.value)
+    assert "another-secret" not in str(refused.value)
+
+
 def test_another_workflow_is_refused(trail: Trail) -> None:
     run(trail, greeting, "ada", id="r")
     with pytest.raises(WorkflowDiffersError, match="'greeting'"):

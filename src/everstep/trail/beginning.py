@@ -26,14 +26,17 @@ from everstep.errors import (
 from everstep.model import STATUSES, Kind, Status
 from everstep.policy.redaction import Gate
 from everstep.store.base import LEASE_SECONDS, Append, Claim, NewRun, RunRow, Store
+from everstep.trail.compare import changes
 from everstep.trail.detail import number_of, text
-from everstep.trail.late import asyncio
+from everstep.trail.late import Late, asyncio
 from everstep.trail.owner import is_gone, new_owner
 from everstep.trail.reading import Reader
 from everstep.trail.scribe import Scribe
 
 T = TypeVar("T")
 _MOMENT = 0.01  # seconds
+_WORDING = Late("everstep.trail.wording")
+_WIDE = 60  # characters of an input that differs
 
 
 class Beginning(TypedDict, total=False):
@@ -189,8 +192,10 @@ def check_inputs(store: Store, gate: Gate, run: RunRow, inputs: Any) -> None:
     if is_erased(first):
         return
     kept = read_payload(first, Reader(store).fetch)[INPUTS : INPUTS + 1] or [None]
-    if in_order(kept) != in_order(view(gate.gate([inputs]))):
-        raise InputsDifferError(run.id)
+    given = view(gate.gate([inputs]))
+    if in_order(kept) != in_order(given):
+        told = [_WORDING.shown(part, "", _WIDE).lstrip(".: ") for part in changes(kept[0], given[0])]
+        raise InputsDifferError(run.id, tuple(told))
 
 
 def give_up_for_dead(store: Store, run: RunRow) -> None:
