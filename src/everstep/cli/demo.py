@@ -27,7 +27,7 @@ from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
 
 _FOLDER = Path(".everstep", "demo")
-_ASKED, _OTHER, _FORK = "what is still hard", "Nothing much: the last plasma stood still for a year.", "demo-otherwise"
+_ASKED, _FORK = "what is still hard", "demo-otherwise"
 _KILLED_IN = 4  # the call in whose middle the agent is killed
 _PATIENCE = 60.0  # seconds for a process of ours to end
 
@@ -135,14 +135,14 @@ class _Story:
         """Fork the run where an answer was another, and compare the two."""
         at = next(step.seq for step in trail.steps(RUN_ID, view=True) if step.output == demo_agent.SCRIPT[_ASKED])
         self._chapter(f"What if the answer at step {at} had been another? A fork shares the rest, and goes on.")
-        trail.fork(RUN_ID, at=at, id=_FORK, outcome=_OTHER, reuse=True).release()
+        trail.fork(RUN_ID, at=at, id=_FORK, outcome=demo_agent.EASY, reuse=True).release()
         demo_agent.ledger = ledger
         with redirect_stdout(StringIO()) as asked:
             Runner(trail).run(demo_agent.research, id=_FORK)
         for prompt in asked.getvalue().splitlines():
             self._say(f"    model call: {prompt}  (the only one: its notes are others now)")
-        for line in str(trail.compare(RUN_ID, _FORK)).splitlines():
-            self._say(f"    {line}")
+        for change in trail.diff(RUN_ID, _FORK):
+            self._say(f"    {change}", "green")
 
     def balance(self, calls: Counter[str], repeated: dict[str, int], served: int, *, sound: bool) -> None:
         """What it came to."""

@@ -175,7 +175,7 @@ class Comparison:
 
 
 def _where(pair: StepPair) -> str:
-    seqs = " and ".join(str(row.seq) for row in (pair.a, pair.b) if row is not None)
+    seqs = " and ".join(dict.fromkeys(str(row.seq) for row in (pair.a, pair.b) if row is not None))
     what = f" ({', '.join(pair.what)})" if pair.what else ""
     return f"step {seqs} {pair.name!r:.60}, {pair.verdict}{what}"
 

@@ -39,7 +39,7 @@ def inline(old: str, new: str) -> str:
     sides = old[first : len(old) - last], new[first : len(new) - last]
     left, right = (_WORD.findall(side[:_LOOKED_AT])[:_MOST] for side in sides)
     parts = [_cut(_WORD.findall(before), head=False)]
-    for tag, begin, end, to, until in SequenceMatcher(None, left, right).get_opcodes():
+    for tag, begin, end, to, until in _stretches(left, right):
         if tag == "equal":
             parts.append(_middle(left[begin:end]))
         else:
@@ -51,6 +51,14 @@ def inline(old: str, new: str) -> str:
         if more
     ]
     return "'" + "".join([*parts, _cut(_WORD.findall(after), head=True)]) + "'"
+
+
+def _stretches(left: list[str], right: list[str]) -> list[tuple[str, int, int, int, int]]:
+    """What is equal and what is not; nothing is where most is not: words that happen to be in both only confuse."""
+    found = SequenceMatcher(None, left, right).get_opcodes()
+    same = sum(len(word) for tag, begin, end, *_ in found if tag == "equal" for word in left[begin:end])
+    most = max(len("".join(side)) for side in (left, right))
+    return found if same * 2 >= most else [("replace", 0, len(left), 0, len(right))]
 
 
 def _ends(old: str, new: str) -> tuple[int, int]:

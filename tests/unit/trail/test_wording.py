@@ -22,6 +22,15 @@ def test_a_stretch_between_two_differences_is_cut_in_its_middle() -> None:
     )
 
 
+def test_texts_that_have_few_words_in_common_are_shown_as_two() -> None:
+    found = inline(
+        "Keeping the plasma still, and walls that last.", "Nothing much: the last plasma stood still for a year."
+    )
+    assert found == (
+        "'[-Keeping the plasma still, and walls that last-]{+Nothing much: the last plasma stood still for a year+}.'"
+    )
+
+
 def test_a_word_is_never_torn_apart() -> None:
     found = inline("it was a tremendous success for all of us", "it was a tremulous success for all of us")
     assert found == "'it was a [-tremendous-]{+tremulous+} success for all of us'"
