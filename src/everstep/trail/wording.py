@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -53,7 +54,7 @@ def inline(old: str, new: str) -> str:
     return "'" + "".join([*parts, _cut(_WORD.findall(after), head=True)]) + "'"
 
 
-def _stretches(left: list[str], right: list[str]) -> list[tuple[str, int, int, int, int]]:
+def _stretches(left: list[str], right: list[str]) -> Sequence[tuple[str, int, int, int, int]]:
     """What is equal and what is not; nothing is where most is not: words that happen to be in both only confuse."""
     found = SequenceMatcher(None, left, right).get_opcodes()
     same = sum(len(word) for tag, begin, end, *_ in found if tag == "equal" for word in left[begin:end])
