@@ -42,7 +42,13 @@ class Clues:
     words: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
     is_about_code: bool = False  # and not about a value
+    is_about_reckoning: bool = False  # with something that is no number
     is_about_a_key: bool = False  # that was not there
+
+    @property
+    def unfit(self) -> set[str]:
+        """The kinds that a value has which the code could not use: it reckons with numbers, and not with the others."""
+        return (self.kinds - {"number"} if self.is_about_reckoning else set()) or self.kinds
 
 
 def clues_of(error: StepError | None) -> Clues:
@@ -56,6 +62,9 @@ def clues_of(error: StepError | None) -> Clues:
     found.kinds = {
         _TYPES[word] for word in re.findall(r"\w+", message) if word in _TYPES and word in quoted | _bare(message)
     }
+    if "none" in found.kinds:
+        found.kinds = {"none"}  # whatever else it names was there
+    found.is_about_reckoning = message.startswith("unsupported operand type(s) for")
     found.keys = {word for word in quoted if word not in _TYPES}
     found.words = {*words_of(message), *(word for text in quoted for word in words_of(text)), *_NUMBER.findall(message)}
     found.words |= {text for text in quoted if len(text) >= 3}

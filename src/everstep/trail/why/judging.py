@@ -115,7 +115,8 @@ def _by_score(scored: tuple[float, Oddity]) -> float:
 
 
 def _oddities(trail: Trail, trace: Trace, clues: Clues) -> Iterator[Oddity]:
-    for group in _groups(trail, trace, clues.keys):
+    groups = _groups(trail, trace, clues.keys)
+    for group in groups:
         yield from shapes.odd_shapes(group)
         yield from shapes.odd_emptiness(group)
         yield from shapes.odd_numbers(group)
@@ -130,7 +131,7 @@ def _oddities(trail: Trail, trace: Trace, clues: Clues) -> Iterator[Oddity]:
     yield from flows.slow(trace)
     yield from flows.stale(trace)
     yield from sources.brought(trace, clues)
-    yield from missed.missed(trace, clues)
+    yield from missed.missed(trace, clues, groups)
     if trace.error is not None:
         yield from odd_inputs(trail, trace, clues)
 

@@ -9,11 +9,11 @@ from everstep.codec.encoding import Generic
 from everstep.trail.why.calls import Call
 from everstep.trail.why.clues import Clues
 from everstep.trail.why.heard import alike, settled
-from everstep.trail.why.oddities import FEW, Oddity, last_of, named, others, shown
+from everstep.trail.why.oddities import FEW, Group, Oddity, last_of, named, others, shown
 from everstep.trail.why.shapes import word
 from everstep.trail.why.texts import fault_of
 from everstep.trail.why.tracing import Trace
-from everstep.trail.why.values import kind_of
+from everstep.trail.why.values import Profile, kind_of
 from everstep.trail.why.where import frames
 
 _UNLIKE, _ALONE = 0.5, 0.3  # how much a key says, with another beside it that has what this one lacks, and without
@@ -21,20 +21,24 @@ _OTHER, _ONLY, _SOME = 0.7, 0.62, 0.45  # the same of a value; and of one that i
 _PARTS = 5_000  # of a value in which a key is looked for
 
 
-def missed(trace: Trace, clues: Clues) -> Iterator[Oddity]:
+def missed(trace: Trace, clues: Clues, groups: list[Group]) -> Iterator[Oddity]:
     """The step without the key, the item or the value that the error is about."""
-    had = _had(trace)
+    had = _had(trace, clues)
     if not had or trace.error is None:
         return
     last = had[-1]
+    known = {call: group.foreign for group in groups for call, _ in group.own()}
     for calls in alike(settled(had)):
         if len(calls) < FEW:
+            foreign = known.get(calls[0], [])
             is_last = calls[-1] is last
-            yield from _keyless(calls, clues, is_last=is_last and _is_plain(trace))
-            yield from _unfit(last, calls[:-1], clues, trace.error.type) if is_last else ()
+            yield from _keyless(calls, foreign, clues, is_last=is_last and _is_plain(trace))
+            yield from _unfit(calls, foreign, clues, is_last=is_last)
+            before = [*(call.gives for call in calls[:-1]), *foreign]
+            yield from _useless(last, before, clues, trace.error.type) if is_last else ()
 
 
-def _had(trace: Trace) -> list[Call]:
+def _had(trace: Trace, clues: Clues) -> list[Call]:
     """The calls whose outcomes the code had that failed: those around it, or inside it, or what it was given."""
     failed = trace.path[-1] if trace.path else None
     if failed is None:
@@ -45,7 +49,10 @@ def _had(trace: Trace) -> list[Call]:
         return inside or [call for call in trace.calls if call in failed.feeds.values()]
     taken = list(_parts(failed.inputs))
     before = [call for call in trace.calls if call.completed and call.place < failed.place]
-    return [call for call in before if call.output and any(_same(call.output, part) for part in taken)]
+    had = {call for call in before if call.output and any(_same(call.output, part) for part in taken)}
+    # Nothing may come from anywhere. Where the error is about it, it came from the like of what else was taken.
+    names = {call.name for call in had} if "none" in clues.kinds and None in taken else set()
+    return [call for call in before if call in had or (call.output is None and call.name in names)]
 
 
 def _parts(inputs: Any) -> Iterator[Any]:
@@ -72,11 +79,12 @@ def _is_plain(trace: Trace) -> bool:
 # A key that is not there.
 
 
-def _keyless(calls: list[Call], clues: Clues, *, is_last: bool) -> Iterator[Oddity]:
+def _keyless(calls: list[Call], foreign: list[Profile], clues: Clues, *, is_last: bool) -> Iterator[Oddity]:
     for key in sorted(clues.keys) if clues.is_about_a_key else ():
         without = [call for call in calls if _lacks(call.output, key)]
         having = len(calls) - len(without)
-        if len(without) != 1 or not (having or is_last):
+        # A run that completed did without it.
+        if len(without) != 1 or not (having or is_last) or any(_lacks(each.value, key) for each in foreign):
             continue
         unlike = f", unlike {others(having)}" if having else ""
         text = f"gave no {shown(key)}, which the error names{unlike}: {shown(without[0].output)}"
@@ -105,21 +113,29 @@ def _lacks(value: Any, key: str) -> bool:
 # A value that is none, an empty list, a text that is no JSON.
 
 
-def _unfit(last: Call, before: list[Call], clues: Clues, error: str) -> Iterator[Oddity]:
-    kinds = last.gives.kinds
+def _unfit(calls: list[Call], foreign: list[Profile], clues: Clues, *, is_last: bool) -> Iterator[Oddity]:
+    for call in calls if clues.unfit else ():
+        beside = [*(other.gives for other in calls if other is not call), *foreign]
+        for path in call.gives.kinds:
+            known = {kind for each in foreign for kind in each.kinds_at(path)}
+            unfit = clues.unfit - known  # what runs that completed have there does no harm
+            odd = unfit.intersection(call.gives.kinds_at(path))
+            there = [set(each.kinds_at(path)) for each in beside if path in each.kinds]
+            unlike = [kinds for kinds in there if not odd & kinds]
+            if not odd or any(unfit & kinds - odd for kinds in unlike):
+                continue  # of two that the error names, nobody knows which is wrong
+            if ("none" in odd and (unlike or is_last)) or (unlike and path):
+                said = f", unlike {others(len(unlike))}" if unlike else ""
+                text = f"gave {word(min(odd))}{named(path)}{said}: {shown(call.output)}"
+                strength = (_OTHER if is_last else _SOME) if unlike else _SOME if path else _ONLY
+                yield Oddity(call, "kind", strength, text, kinds=odd, keys={last_of(path)}, explains=True)
+
+
+def _useless(last: Call, before: list[Profile], clues: Clues, error: str) -> Iterator[Oddity]:
     strength = _OTHER if before else _ONLY
-    for path in kinds:
-        odd = set(last.gives.kinds_at(path)) & clues.kinds
-        usual = {kind for call in before for kind in call.gives.kinds_at(path)}
-        if odd - usual and ("none" in odd or (usual and path)):
-            kind = word(min(odd - usual))
-            unlike = f", unlike {others(len(before))}" if usual else ""
-            text = f"gave {kind}{named(path)}{unlike}: {shown(last.output)}"
-            sure = _OTHER if usual else _SOME if path else _ONLY
-            yield Oddity(last, "kind", sure, text, kinds=odd - usual, keys={last_of(path)}, explains=True)
     if "empty" in clues.topics and error.endswith(("IndexError", "StopIteration")):
         for path, size in last.gives.sizes.items():
-            if not size and not any(call.gives.sizes.get(path) == 0 for call in before):
+            if not size and not any(each.sizes.get(path) == 0 for each in before):
                 text = f"gave an empty list{named(path)}: {shown(last.output)}"
                 yield Oddity(last, "empty", strength, text, explains=True)
     if error.endswith("JSONDecodeError") and kind_of(last.output) == "text" and not fault_of(last.output):

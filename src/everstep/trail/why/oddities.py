@@ -49,13 +49,26 @@ class Group:
         return len(self.samples)
 
     @property
+    def foreign(self) -> list[Profile]:
+        """The samples of other runs, which completed."""
+        return [sample.profile for sample in self.samples if sample.call is None]
+
+    @property
+    def usual(self) -> list[Profile]:
+        """Those that tell what is usual: of other runs alone where they are enough, for this one's may all be wrong."""
+        foreign = self.foreign
+        return foreign if len(foreign) >= FEW else [sample.profile for sample in self.samples]
+
+    @property
     def few_enough(self) -> int:
-        """How many may differ before being different is usual."""
-        return max(1, len(self.samples) // 8)
+        """How many of the usual may differ before being different is usual."""
+        few = max(1, len(self.samples) // 8)
+        return few if len(self.foreign) < FEW else few - 1  # the one that is asked about is not among them
 
     def rule(self, count: int) -> bool:
-        """Whether what so many do is what nearly all do."""
-        return len(self.samples) >= FEW and count >= len(self.samples) - self.few_enough
+        """Whether what so many of the usual do is what nearly all do."""
+        known = len(self.usual)
+        return known >= FEW and count >= known - self.few_enough
 
     def own(self) -> list[tuple[Call, Profile]]:
         """The samples of this story."""

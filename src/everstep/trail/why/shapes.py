@@ -26,17 +26,17 @@ def odd_shapes(group: Group) -> Iterator[Oddity]:
     """Types and keys."""
     if len(group) < FEW:
         return
-    kinds = Counter(sample.profile.kind for sample in group.samples)
+    kinds = Counter(profile.kind for profile in group.usual)
     usual, count = kinds.most_common(1)[0]
     if not group.rule(count):
         return
-    alike = [sample.profile for sample in group.samples if sample.profile.kind == usual]
+    alike = [profile for profile in group.usual if profile.kind == usual]
     always = _always(group, alike)
     for call, profile in group.own():
         if profile.kind != usual:
             yield _other_kind(group, call, profile, usual, alike, always)
         else:
-            yield from _other_parts(group, call, profile, always, count)
+            yield from _other_parts(group, call, profile, always, sum(each is not profile for each in alike))
 
 
 def _other_kind(
@@ -59,7 +59,7 @@ def _always(group: Group, alike: list[Profile]) -> dict[str, set[str]]:
         there = sum(path in profile.kinds or lacking(profile, path) for profile in alike)
         if count >= max(3, there - group.few_enough):
             kinds = Counter(kind for profile in alike for kind in profile.kinds_at(path))
-            found[path] = {kind for kind, times in kinds.items() if times > max(1, group.few_enough)}
+            found[path] = {kind for kind, times in kinds.items() if times > group.few_enough}
     return found
 
 
@@ -70,17 +70,17 @@ def _other_parts(
     if gone:
         keys = {last_of(path) for path in gone}
         first = next((path for path in gone if last_of(path) in group.asked), gone[0])
-        text = f"{group.verb} no {place(first)}, which {others(count - 1)} have: {shown(holder(profile, first))}"
-        yield Oddity(call, "lost", 0.92 * sure(count - 1), text, keys=keys)
+        text = f"{group.verb} no {place(first)}, which {others(count)} have: {shown(holder(profile, first))}"
+        yield Oddity(call, "lost", 0.92 * sure(count), text, keys=keys)
     for path, usual in always.items():
         odd = set(profile.kinds_at(path)) - usual
         if path and odd and usual:
             kind = min(odd)
             weight, topic = 0.8 if kind == "none" else 0.95, _topic(kind)
             wanted = word(min(usual))
-            said = f"{group.verb} {word(kind)}{named(path)} where it is {wanted} in {others(count - 1)}"
+            said = f"{group.verb} {word(kind)}{named(path)} where it is {wanted} in {others(count)}"
             text = f"{said}: {shown(_around(profile, path, kind))}"
-            yield Oddity(call, topic, weight * sure(count - 1), text, kinds={kind}, keys={last_of(path)})
+            yield Oddity(call, topic, weight * sure(count), text, kinds={kind}, keys={last_of(path)})
 
 
 def _around(profile: Profile, path: str, kind: str) -> Any:
@@ -95,23 +95,22 @@ def _topic(kind: str) -> str:
 
 def odd_emptiness(group: Group) -> Iterator[Oddity]:
     """Nothing in a list, text or dict where the others have something."""
-    full = [sample for sample in group.samples if not sample.profile.empty]
+    full = [profile for profile in group.usual if not profile.empty]
     if not group.rule(len(full)):
         return
     for call, profile in group.own():
         if profile.empty and profile.value is not None:
             text = f"{group.verb} an empty {profile.kind} where {others(len(full))} have something in it"
             yield Oddity(call, "empty", 0.75 * sure(len(full)), text, kinds={profile.kind})
-    paths = dict.fromkeys(path for sample in full for path in sample.profile.sizes if path)
+    paths = dict.fromkeys(path for profile in full for path in profile.sizes if path)
     for path in paths:
-        sized = [sample for sample in group.samples if path in sample.profile.sizes]
-        filled = [sample for sample in sized if sample.profile.sizes[path]]
-        if len(sized) < len(group) - group.few_enough or not group.rule(len(filled)):
+        filled = [profile for profile in group.usual if profile.sizes.get(path)]
+        if not group.rule(len(filled)):
             continue
-        for sample in sized:
-            if sample.call is not None and not sample.profile.sizes[path]:
+        for call, profile in group.own():
+            if profile.sizes.get(path) == 0:
                 text = f"{group.verb} an empty list{named(path)} where {others(len(filled))} have something in it"
-                yield Oddity(sample.call, "empty", 0.75 * sure(len(filled)), text, keys={last_of(path)})
+                yield Oddity(call, "empty", 0.75 * sure(len(filled)), text, keys={last_of(path)})
 
 
 def word(kind: str) -> str:
