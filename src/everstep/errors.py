@@ -30,6 +30,7 @@ EverstepError
 │   ├── RunExistsError
 │   ├── RunFinishedError
 │   ├── InputsDifferError         the run was started with other inputs
+│   ├── UnknownInputError         a fork is to change an input that there is not
 │   ├── ItemsDifferError          a map that has completed is given items that it did not have
 │   ├── OwnedError                another live process owns the run
 │   │   └── CopyAtWorkError         another copy is at work on it
@@ -363,6 +364,16 @@ class InputsDifferError(RunError):
             f"run {run_id!r} was started with other inputs, and a run keeps its first ones. {told}"
             "Leave the inputs out to continue it, or fork it to try the new ones."
         )
+
+
+class UnknownInputError(RunError):
+    """A fork is to change an input that there is not."""
+
+    def __init__(self, run_id: str, whose: str, name: str, known: tuple[str, ...], near: str | None, out: str) -> None:
+        self.run_id, self.name, self.known = run_id, name, known
+        meant = "" if near is None else f" Did you mean {near!r}?"
+        takes = f" It takes {', '.join(map(repr, known))}." if known else ""
+        super().__init__(f"{whose} takes no input {name!r}.{meant}{takes} {out}")
 
 
 class ItemsDifferError(RunError):

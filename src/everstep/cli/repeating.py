@@ -22,8 +22,10 @@ from everstep.cli.capturing import (
 from everstep.cli.output import Cell
 from everstep.cli.session import Session, StepNumber, about, options, run_ids, session
 from everstep.cli.typed import error_of, value_of
+from everstep.model import Status
 from everstep.run.workflows import Workflow
 from everstep.trail.forking import Forking
+from everstep.trail.inputs import are_parameters
 from everstep.trail.inside import is_map
 from everstep.trail.replayed import ReplayReport
 from everstep.trail.trail import Trail
@@ -131,6 +133,8 @@ def fork(
         said["inputs"] = dict(map(_pair, inputs))
     if outcome is not None or failure is not None:
         point, said["outcome"] = _outcome(outcome, failure, point)
+    if inputs:
+        _check_inputs(here, trail, run_id, point)
     made = _made(trail, run_id, point, said)
     if command:
         here.output.talk(f"made {made}, which shares {run_id} up to step {trail.run(made).fork_seq}.")
@@ -151,6 +155,23 @@ def _made(trail: Trail, run_id: str, at: int | None, said: Forking) -> str:
     recorder = trail.fork(run_id, at, **said)
     recorder.release()
     return recorder.run_id
+
+
+def _check_inputs(here: Session, trail: Trail, run_id: str, at: int | None) -> None:
+    """Refuse inputs that nothing would be done with."""
+    found, said = trail.run(run_id), about(trail, run_id)
+    if CAPTURED in said:
+        raise click.UsageError(
+            "the inputs of a program are the words that it is called with, and a run keeps them: leave out --input, "
+            "and record it with others as a new run."
+        )
+    ended = found.status is Status.COMPLETED and (at is None or at >= found.head)
+    if ended and are_parameters(said):  # of a graph, the nodes that take them are called again
+        raise click.UsageError(
+            f"{run_id} has completed, and no step of it comes after {found.head} that could be asked otherwise: inputs "
+            f"that are changed count from the fork on. Say where that is: --at 0 begins anew, and "
+            f"`{here.command('steps', run_id)}` lists what there is."
+        )
 
 
 def _outcome(outcome: str | None, failure: str | None, at: int | None) -> tuple[int, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from types import (
     BuiltinFunctionType,
@@ -23,8 +23,10 @@ from everstep.errors import EverstepError, UnstorableError
 from everstep.model import Kind
 from everstep.policy.redaction import Gate
 from everstep.trail.compare import MISSING, Change, changes
+from everstep.trail.late import Late
 from everstep.trail.trail import Trail
 
+_INPUTS = Late("everstep.trail.inputs")
 IMMUTABLE = frozenset((str, int, float, bool, type(None), bytes, complex))
 _NAMED = (
     FunctionType, BuiltinFunctionType, MethodType, MethodWrapperType, MethodDescriptorType, WrapperDescriptorType, type
@@ -86,6 +88,11 @@ class Parameters:
             else:
                 args.append(values[name])
         return tuple(args), kwargs
+
+    def check_forked(self, run_id: str, changed: Iterable[str]) -> None:
+        """Raise UnknownInputError if a fork changed something that is no parameter."""
+        out = f"The fork {run_id!r} is to change it: fork again without, or go on with the code that takes it."
+        _INPUTS.refuse_unknown(run_id, self._whose, changed, self._names, out)
 
     def _bind_slowly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         try:

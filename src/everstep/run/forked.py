@@ -16,6 +16,7 @@ from everstep.trail.reading import Reader
 
 if TYPE_CHECKING:
     from everstep.run.execution import Execution
+    from everstep.run.workflows import Workflow
 
 _STEP, _COMPLETED = KIND_NUMBER[Kind.STEP], STATUS_NUMBER[Status.COMPLETED]
 
@@ -28,6 +29,13 @@ class Forked:
         self.others: frozenset[str] = frozenset()  # nodes that are not what they were: what is shared of them is no use
         self.values: list[tuple[int, dict[str, Any]]] = []  # what was set in the state
         self.reusable: dict[tuple[str, bytes | None], list[Entry]] = {}  # what the other run did later
+
+    def given(self, run_id: str, workflow: Workflow[..., Any]) -> dict[str, Any]:
+        """What was changed of the inputs of a function. Raises UnknownInputError if it takes no such one."""
+        changed = {name: value for _, each in self.inputs for name, value in each.items()}
+        if changed and not workflow.is_map:
+            workflow.parameters.check_forked(run_id, changed)
+        return changed
 
     def take(self, name: str, digest: bytes | None) -> Entry | None:
         """What the other run had for a step, each once."""

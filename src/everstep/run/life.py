@@ -223,7 +223,7 @@ class Life:
         stored = self.run.payload(start)
         inputs: dict[str, Any] = (stored[record.INPUTS] if stored else None) or {}
         if not self.workflow.gives_state:  # a graph takes what was changed as the newest version of a value
-            inputs.update((name, value) for _, changed in self.run.forked.inputs for name, value in changed.items())
+            inputs.update(self.run.forked.given(self.run.run_id, self.workflow))
         return inputs
 
     def _execution(self, trail: Trail, pen: Pen, journal: Journal | None) -> Execution:

@@ -17,6 +17,7 @@ from everstep.store.base import LEASE_SECONDS, Append, Claim, NewRun, RunRow, St
 from everstep.trail import asking
 from everstep.trail.beginning import gated_tags, id_of, lease_of, made
 from everstep.trail.detail import Path
+from everstep.trail.late import Late
 from everstep.trail.owner import new_owner
 from everstep.trail.reading import Reader
 from everstep.trail.scribe import Scribe
@@ -39,6 +40,7 @@ class Forking(TypedDict, total=False):
 
 
 _AS_IT_WAS: Any = object()
+_INPUTS = Late("everstep.trail.inputs")
 
 
 def fork(
@@ -58,10 +60,13 @@ def fork(
     """A scribe at the head of a new run that shares the history of `run_id` up to `at`.
 
     With `outcome`, step `at` has another one: a value, or an exception that it failed with. Raises AnswerError where a
-    question does not allow it, GraphError where a route cannot go there.
+    question does not allow it, GraphError where a route cannot go there. Raises UnknownInputError for `inputs` that
+    the run does not have.
     """
     source, new_id, owner, held = store.run(run_id), id_of(gate, id), new_owner(), lease_of(lease)
     point = Reader(store).place(source, at)
+    if inputs:
+        _INPUTS.check(Reader(store), source, inputs)
     replaces = outcome is not _AS_IT_WAS
     if replaces and point == 0:
         raise NotAnOutcomeError(run_id, point, "the start of the run")

@@ -1,0 +1,138 @@
+"""Other inputs for a fork: those that there are, from where on they count, and how they are shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import everstep
+from everstep import Graph, Runner, Trail, node, step, workflow
+from everstep.errors import UnknownInputError
+from tests.integration.cli_support import run as command
+from tests.integration.running import act, run
+from tests.integration.test_forks import fresh, trail
+
+__all__ = ["fresh", "trail"]  # fixtures
+
+
+@workflow
+def asking(question: str, tone: str = "calm") -> str:
+    return str(act(f"{question}, {tone}"))
+
+
+@workflow(name="asking")
+def asking_without_tone(question: str) -> str:
+    return str(act(f"{question}, calm"))
+
+
+@node(output="answer")
+def answer(question: str, tone: str = "calm") -> str:
+    return f"{question}, {tone}"
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Path:
+    """A trail with a run that has completed."""
+    path = tmp_path / "trail.db"
+    with everstep.open(path) as opened:
+        run(opened, asking, "old", id="r")
+    return path
+
+
+# Those that there are.
+
+
+def test_an_input_that_the_run_does_not_have_is_refused_with_the_near_one_and_no_fork_is_made(trail: Trail) -> None:
+    run(trail, asking, "old", id="r")
+    with pytest.raises(UnknownInputError) as refused:
+        trail.fork("r", at=0, id="f", inputs={"tone": "loud", "qestion": "new"})
+    assert str(refused.value).startswith("run 'r' takes no input 'qestion'. Did you mean 'question'? ")
+    assert "It takes 'question', 'tone'." in str(refused.value)
+    assert (refused.value.name, refused.value.known) == ("qestion", ("question", "tone"))
+    assert [found.id for found in trail.runs()] == ["r"]
+
+
+def test_the_command_refuses_it_too(asked: Path) -> None:
+    told = command("fork", "r", "--at", 0, "--input", "qestion=new", "--trail", asked)
+    assert told.exit_code == 1
+    assert "takes no input 'qestion'. Did you mean 'question'?" in told.stderr
+
+
+def test_a_map_has_no_inputs_of_its_own(trail: Trail) -> None:
+    Runner(trail).map(asking, {"question": ["a", "b"]}, map_over="question", id="m")
+    with pytest.raises(UnknownInputError, match=r"map 'm' takes no input 'tone'.*fork one of them"):
+        trail.fork("m", at=0, id="f", inputs={"tone": "loud"})
+
+
+def test_an_input_that_the_code_has_no_more_is_refused_when_the_fork_goes_on(trail: Trail) -> None:
+    run(trail, asking, "old", id="r")
+    trail.fork("r", at=0, id="f", inputs={"tone": "loud"}).release()
+    with (
+        pytest.warns(everstep.errors.CodeChangedWarning),
+        pytest.raises(UnknownInputError, match=r"workflow 'asking' takes no input 'tone'.*fork again without"),
+    ):
+        run(trail, asking_without_tone, id="f")
+    assert run(trail, asking, id="f").value == "old, loud"
+
+
+@pytest.mark.parametrize("inputs", [None, "text", {"topic": "a"}])
+def test_a_run_that_was_recorded_by_hand_is_forked_with_whatever_inputs(trail: Trail, inputs: Any) -> None:
+    trail.record("r", inputs=inputs).release()
+    trail.fork("r", id="f", inputs={"topics": "b"}).release()
+    assert trail.step("f", 1).inputs == {"topics": "b"}
+
+
+# From where on.
+
+
+def test_other_inputs_after_the_end_of_a_completed_run_are_refused_with_the_way_out(asked: Path) -> None:
+    for words in (["r"], ["r@2"], ["r", "--at", 2]):
+        told = command("fork", *words, "--input", "question=new", "--trail", asked)
+        assert told.exit_code == 2, told.output
+        assert "r has completed, and no step of it comes after 2 that could be asked otherwise" in told.stderr
+        assert "--at 0" in told.stderr
+    assert command("fork", "r", "--at", 0, "--input", "question=new", "--trail", asked).exit_code == 0
+
+
+def test_a_graph_takes_other_inputs_wherever_it_is_forked(tmp_path: Path) -> None:
+    path, graph = tmp_path / "trail.db", Graph([answer], name="answering")
+    with everstep.open(path) as trail:
+        Runner(trail).run(graph, question="old", id="r")
+    made = command("fork", "r", "--input", "tone=loud", "--id", "f", "--trail", path)
+    assert made.exit_code == 0, made.output
+    with everstep.open(path) as trail:
+        assert Runner(trail).run(graph, id="f")["answer"] == "old, loud"
+
+
+def test_a_failed_run_takes_other_inputs_where_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "trail.db"
+    with everstep.open(path) as trail:
+        Runner(trail).run(failing, 5, id="r", error_handling="continue")
+    made = command("fork", "r", "--input", "number=7", "--id", "f", "--trail", path)
+    assert made.exit_code == 0, made.output
+    with everstep.open(path) as trail:
+        assert run(trail, failing, id="f").value == 7
+
+
+@step
+def seven(number: int) -> int:
+    if number != 7:
+        raise ValueError(number)
+    return number
+
+
+@workflow
+def failing(number: int) -> int:
+    return seven(number)
+
+
+def test_the_inputs_of_a_program_are_its_words(tmp_path: Path) -> None:
+    path = tmp_path / "trail.db"
+    with everstep.open(path) as trail:
+        about = {"captured": ["python", "agent.py"], "code": "known"}
+        trail.record("p", inputs={"command": ["agent.py"]}, metadata=about).release()
+    told = command("fork", "p", "--at", 0, "--input", "command=other", "--trail", path)
+    assert told.exit_code == 2
+    assert "the inputs of a program are the words" in told.stderr
