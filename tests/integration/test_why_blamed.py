@@ -17,8 +17,9 @@ WHOLE, PART = "as it is", "as a part"
 def failed(
     path: Path, answers: dict[str, Any], where: str, healthy: int = 0, how: str = PART, total: Any = None
 ) -> Why:
-    """Why a run failed whose price of oak or maple was one of these, after so many runs with numbers."""
+    """Why a run failed that had some of these prices, after so many runs with numbers alone."""
     current: dict[str, Any] = {}
+    items = list(dict.fromkeys(["oak", "maple", *answers]))
 
     @step
     def price(item: str) -> Any:
@@ -42,10 +43,10 @@ def failed(
     with everstep.open(path / "t.db") as trail:
         runner = Runner(trail)
         for number in range(healthy):
-            runner.run(shop, ["oak", "maple"], id=f"healthy-{number}")
+            runner.run(shop, items, id=f"healthy-{number}")
         current |= answers
-        with pytest.raises(TypeError):
-            runner.run(shop, ["oak", "maple"], id="r")
+        with pytest.raises((TypeError, ValueError)):
+            runner.run(shop, items, id="r")
         return trail.why("r")
 
 
@@ -90,6 +91,13 @@ def test_of_two_kinds_that_the_error_names_alike_neither_is_blamed(tmp_path: Pat
     assert found.suspects == ()
 
 
+@pytest.mark.parametrize("answers", [{"oak": "n/a"}, {"maple": "n/a"}])
+def test_the_type_that_a_value_was_to_become_is_nobodys_fault(tmp_path: Path, answers: dict[str, Any]) -> None:
+    """`could not convert string to float: 'n/a'`: the answer that is a number is the good one."""
+    found = failed(tmp_path, answers, "in a step", total=lambda found: sum(float(each["price"]) for each in found))
+    assert not [each for each in found.suspects if "gave a number" in each.evidence]
+
+
 @pytest.mark.parametrize("healthy", [1, 6])
 def test_what_completed_runs_gave_as_well_is_not_blamed(tmp_path: Path, healthy: int) -> None:
     """There is nothing as note in every answer, and the step that only tells somebody gives nothing at all."""
@@ -116,3 +124,21 @@ def test_what_completed_runs_gave_as_well_is_not_blamed(tmp_path: Path, healthy:
         with pytest.raises(TypeError):
             Runner(trail).run(shop, id="r")
         assert trail.why("r").suspects == ()
+
+
+WOODS = ["oak", "maple", "pine", "birch", "cedar", "walnut"]
+
+
+@pytest.mark.parametrize("bad", [1, 2, 5, 6])
+@pytest.mark.parametrize("value", [None, "13 EUR"])
+def test_of_many_calls_those_are_blamed_that_no_completed_run_is_like(tmp_path: Path, value: Any, bad: int) -> None:
+    answers: dict[str, Any] = {wood: value if place < bad else 15 for place, wood in enumerate(WOODS)}
+    found = failed(tmp_path, answers, "in a step", 1)
+    assert {each.seq for each in found.suspects} <= set(range(1, bad + 1))
+    assert found.suspects[0].confidence in {"likely", "high"}
+
+
+@pytest.mark.parametrize("value", [None, "13 EUR"])
+def test_the_only_good_one_of_many_is_not_blamed_for_what_the_error_is_about(tmp_path: Path, value: Any) -> None:
+    answers = {**dict.fromkeys(WOODS, value), "pine": 15}
+    assert failed(tmp_path, answers, "in a step").suspects == ()

@@ -95,10 +95,12 @@ def test_an_error_tells_the_key_the_type_and_what_it_is_about() -> None:
     assert clues_of(StepError("KeyError", "'price'")).keys == {"price"}
     mixed = clues_of(StepError("TypeError", "unsupported operand type(s) for +: 'int' and 'str'"))
     assert mixed.kinds == {"number", "text"}
-    assert mixed.unfit == {"text"}
-    assert clues_of(StepError("TypeError", "'<' not supported between 'int' and 'str'")).unfit == {"number", "text"}
+    assert mixed.wrong == mixed.unfit == {"text"}
+    either = clues_of(StepError("TypeError", "'<' not supported between instances of 'int' and 'str'"))
+    assert (either.wrong, either.unfit) == (set(), {"number", "text"})
+    assert clues_of(StepError("ValueError", "could not convert string to float: 'n/a'")).unfit == set()
     nothing = clues_of(StepError("TypeError", "unsupported operand type(s) for +: 'int' and 'NoneType'"))
-    assert nothing.kinds == nothing.unfit == {"none"}
+    assert nothing.kinds == nothing.wrong == nothing.unfit == {"none"}
     assert clues_of(StepError("TypeError", "'NoneType' object is not subscriptable")).kinds == {"none"}
     assert "text" in clues_of(StepError("JSONDecodeError", "Unterminated string starting at: line 1")).topics
     assert "stale" in clues_of(StepError("StaleRecordError", "no")).topics

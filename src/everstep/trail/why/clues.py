@@ -30,6 +30,7 @@ _OF_CODE = frozenset({
     "NameError", "UnboundLocalError", "ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError",
     "NotImplementedError",
 })  # fmt: skip
+_OF_WISHES = frozenset({"ValueError", "IndexError"})  # the types that they name are what the value was to become, or is
 _PATTERNS = {topic: re.compile(pattern, re.IGNORECASE) for topic, pattern in _TOPICS.items()}
 
 
@@ -39,16 +40,12 @@ class Clues:
 
     keys: set[str] = field(default_factory=set)
     kinds: set[str] = field(default_factory=set)
+    wrong: set[str] = field(default_factory=set)  # of the kinds, those that it surely has
+    unfit: set[str] = field(default_factory=set)  # and those that it may have
     words: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
     is_about_code: bool = False  # and not about a value
-    is_about_reckoning: bool = False  # with something that is no number
     is_about_a_key: bool = False  # that was not there
-
-    @property
-    def unfit(self) -> set[str]:
-        """The kinds that a value has which the code could not use: it reckons with numbers, and not with the others."""
-        return (self.kinds - {"number"} if self.is_about_reckoning else set()) or self.kinds
 
 
 def clues_of(error: StepError | None) -> Clues:
@@ -63,8 +60,10 @@ def clues_of(error: StepError | None) -> Clues:
         _TYPES[word] for word in re.findall(r"\w+", message) if word in _TYPES and word in quoted | _bare(message)
     }
     if "none" in found.kinds:
-        found.kinds = {"none"}  # whatever else it names was there
-    found.is_about_reckoning = message.startswith("unsupported operand type(s) for")
+        found.kinds = found.wrong = {"none"}  # whatever else it names was there
+    elif message.startswith("unsupported operand type(s) for"):
+        found.wrong = found.kinds - {"number"}  # nobody reckons with the others
+    found.unfit = found.wrong or (found.kinds if short not in _OF_WISHES else set())
     found.keys = {word for word in quoted if word not in _TYPES}
     found.words = {*words_of(message), *(word for text in quoted for word in words_of(text)), *_NUMBER.findall(message)}
     found.words |= {text for text in quoted if len(text) >= 3}

@@ -115,7 +115,7 @@ def _by_score(scored: tuple[float, Oddity]) -> float:
 
 
 def _oddities(trail: Trail, trace: Trace, clues: Clues) -> Iterator[Oddity]:
-    groups = _groups(trail, trace, clues.keys)
+    groups = _groups(trail, trace, clues)
     for group in groups:
         yield from shapes.odd_shapes(group)
         yield from shapes.odd_emptiness(group)
@@ -136,16 +136,20 @@ def _oddities(trail: Trail, trace: Trace, clues: Clues) -> Iterator[Oddity]:
         yield from odd_inputs(trail, trace, clues)
 
 
-def _groups(trail: Trail, trace: Trace, keys: set[str]) -> list[Group]:
-    few = {calls[0].name for calls in trace.of_a_kind if len(calls) < FEW}
+def _groups(trail: Trail, trace: Trace, clues: Clues) -> list[Group]:
+    # Where the error is about a kind of value, all of this run's may be of that kind.
+    few = {calls[0].name for calls in trace.of_a_kind if len(calls) < FEW or clues.wrong}
     own = [call for calls in trace.of_a_kind for call in calls]
     foreign = list(others(trail, trace.story.run, few, _RUNS, _ROWS))
     strange = set(foreign)
     return [
-        Group(calls[0].name, [Sample(None if call in strange else call, call.gives) for call in calls], asked=keys)
+        Group(
+            calls[0].name, [Sample(None if call in strange else call, call.gives) for call in calls],
+            asked=clues.keys, wrong=clues.wrong,
+        )
         for calls in alike([*own, *foreign])
         if not strange.issuperset(calls)
-    ]
+    ]  # fmt: skip
 
 
 def _victims(trace: Trace, found: dict[Call, list[Oddity]]) -> set[Call]:

@@ -44,6 +44,7 @@ class Group:
     samples: list[Sample]
     verb: str = "gave"
     asked: set[str] = field(default_factory=set)  # keys that the error names: of what is missing, they come first
+    wrong: set[str] = field(default_factory=set)  # kinds that the error is about
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -69,6 +70,10 @@ class Group:
         """Whether what so many of the usual do is what nearly all do."""
         known = len(self.usual)
         return known >= FEW and count >= known - self.few_enough
+
+    def clears(self, odd: set[str], usual: set[str]) -> bool:
+        """Whether the error is about what is usual: then it is not what differs that is wrong."""
+        return bool(self.wrong & usual) and not self.wrong & odd
 
     def own(self) -> list[tuple[Call, Profile]]:
         """The samples of this story."""

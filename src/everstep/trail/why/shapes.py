@@ -34,7 +34,8 @@ def odd_shapes(group: Group) -> Iterator[Oddity]:
     always = _always(group, alike)
     for call, profile in group.own():
         if profile.kind != usual:
-            yield _other_kind(group, call, profile, usual, alike, always)
+            if not group.clears({profile.kind}, {usual}):
+                yield _other_kind(group, call, profile, usual, alike, always)
         else:
             yield from _other_parts(group, call, profile, always, sum(each is not profile for each in alike))
 
@@ -74,7 +75,7 @@ def _other_parts(
         yield Oddity(call, "lost", 0.92 * sure(count), text, keys=keys)
     for path, usual in always.items():
         odd = set(profile.kinds_at(path)) - usual
-        if path and odd and usual:
+        if path and odd and usual and not group.clears(odd, usual):
             kind = min(odd)
             weight, topic = 0.8 if kind == "none" else 0.95, _topic(kind)
             wanted = word(min(usual))
