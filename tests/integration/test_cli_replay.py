@@ -233,6 +233,12 @@ def test_another_outcome_and_a_failure(place: Path) -> None:
         (["r", "--outcome", "1=1"], 1, "no outcome of a step"),
         (["r", "--outcome", "0=1"], 1, "no outcome"),
         (["r", "--id", "r"], 5, "r"),
+        (["r", "--outcome", "3=1", "--outcome", "4=2"], 2, "--outcome is given 2 times, and one of them would count"),
+        (["r", "--failure", "3=a", "--failure=4=b"], 2, "--failure is given 2 times"),
+        (["r", "--at", 2, "--at", 3], 2, "--at is given 2 times"),
+        (["r", "--id", "a", "--id", "b"], 2, "--id is given 2 times"),
+        (["r", "--at", 4, "--set", "note=1", "--set", "note=2"], 2, "--set note=... is given twice"),
+        (["r", "--at", 4, "--input", "tone=a", "--input", "tone=b"], 2, "--input tone=... is given twice"),
     ],
 )
 def test_wrong_words_make_no_fork(place: Path, words: list[Any], code: int, said: str) -> None:
@@ -241,6 +247,17 @@ def test_wrong_words_make_no_fork(place: Path, words: list[Any], code: int, said
     assert said in result.output
     with everstep.open(place / "trail.db") as trail:
         assert [found.id for found in trail.runs()] == ["r"]
+
+
+@pytest.mark.parametrize(
+    "words", [["state", "r", "--at", 1, "--at", 2], ["replay", "r", "--mode", "recorded", "--mode", "verify"]]
+)
+def test_an_option_that_is_given_twice_is_refused_elsewhere_too(place: Path, words: list[Any]) -> None:
+    result = run(*words, "--trail", place / "trail.db")
+    assert result.exit_code == 2
+    assert f"{words[2]} is given 2 times" in result.output
+    once = run(*words[:4], "--json", "--json", "--trail", place / "trail.db")  # what takes no value may be repeated
+    assert once.exit_code == 0, once.output
 
 
 # show --tree

@@ -19,6 +19,7 @@ from everstep.cli.capturing import (
     run_of,
     with_children,
 )
+from everstep.cli.once import Once
 from everstep.cli.output import Cell
 from everstep.cli.session import Session, StepNumber, about, options, run_ids, session
 from everstep.cli.typed import error_of, value_of
@@ -33,7 +34,7 @@ from everstep.trail.trail import Trail
 _SEALED = "Of a program: what is refused if it is not on record; hard: in a network of its own, too. Else calls."
 
 
-@click.command()
+@click.command(cls=Once)
 @click.argument("run", shell_complete=run_ids)
 @command_argument
 @app_option
@@ -94,7 +95,7 @@ def _tell(here: Session, report: ReplayReport) -> None:
         here.output.talk(f"      {here.command('fork', report.first.run_id, '--at', str(report.first.seq - 1))}")
 
 
-@click.command()
+@click.command(cls=Once)
 @click.argument("run", metavar="RUN[@SEQ]", shell_complete=run_ids)
 @command_argument
 @click.option("--at", type=StepNumber(), metavar="SEQ", help="The last step that is shared; else the newest.")
@@ -128,9 +129,9 @@ def fork(
     point = seq if at is None else at
     said: Forking = {"id": new_id, "reuse": reuse}
     if changes:
-        said["set"] = {_path(name): value for name, value in map(_pair, changes)}
+        said["set"] = {_path(name): value for name, value in _pairs("--set", changes).items()}
     if inputs:
-        said["inputs"] = dict(map(_pair, inputs))
+        said["inputs"] = _pairs("--input", inputs)
     if outcome is not None or failure is not None:
         point, said["outcome"] = _outcome(outcome, failure, point)
     if inputs:
@@ -183,6 +184,15 @@ def _outcome(outcome: str | None, failure: str | None, at: int | None) -> tuple[
     if at is not None and at != int(seq):
         raise click.UsageError(f"a fork that changes what step {seq} gave is made there: leave out --at {at}.")
     return int(seq), error_of(value) if outcome is None else value
+
+
+def _pairs(option: str, given: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in map(_pair, given):
+        if name in found:
+            raise click.UsageError(f"{option} {name}=... is given twice, and one of them would count: leave one out.")
+        found[name] = value
+    return found
 
 
 def _pair(given: str, *, text: bool = False) -> tuple[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from everstep.cli import exits, plain
+from everstep.cli.once import Once
 from everstep.cli.output import Cell, Column, Output
 from everstep.cli.session import NotThereError, StepNumber, address, options, run_ids, session
 from everstep.cli.text import brief, count, label, leaves, parts_of, size, whole
@@ -22,7 +23,7 @@ _LEVELS = 3
 _LINE = 160
 
 
-@click.command()
+@click.command(cls=Once)
 @click.argument("run", metavar="RUN[@SEQ]", shell_complete=run_ids)
 @click.argument("path", required=False)
 @click.option("--at", type=StepNumber(), metavar="SEQ", help="After this step; else after the newest.")
