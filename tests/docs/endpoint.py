@@ -71,11 +71,25 @@ def _completion(asked: dict[str, Any], number: int) -> dict[str, Any]:
 @contextmanager
 def endpoint() -> Iterator[Endpoint]:
     """An endpoint that listens."""
-    with Endpoint() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    with Endpoint() as server, _listening(server):
+        yield server
+
+
+@contextmanager
+def brought(source: str) -> Iterator[str]:
+    """The address of the server that a page brings for its readers, on a port of its own: pages run side by side."""
+    names: dict[str, Any] = {"__name__": "server"}
+    exec(source, names)
+    with ThreadingHTTPServer(("127.0.0.1", 0), names["Handler"]) as server, _listening(server):
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+
+
+@contextmanager
+def _listening(server: ThreadingHTTPServer) -> Iterator[None]:
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()

@@ -22,7 +22,7 @@ import psycopg
 import pytest
 
 from tests.docs.console import can_run, commands_of, run_command, timeless
-from tests.docs.endpoint import endpoint
+from tests.docs.endpoint import brought, endpoint
 from tests.postgres import place
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -187,10 +187,16 @@ def read(page: str) -> str:
 
 @pytest.mark.usefixtures("a_model")
 @pytest.mark.parametrize("page", PAGES)
-def test_the_python_of_the_page_runs_and_prints_what_it_shows(page: str, request: pytest.FixtureRequest) -> None:
+def test_the_python_of_the_page_runs_and_prints_what_it_shows(
+    page: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if "postgresql:///trails" in read(page):
         request.getfixturevalue("a_server")
-    run_page(read(page), page)
+    servers = [block.text for block in blocks_of(read(page)) if block.text.startswith("# server.py\n")]
+    with contextlib.ExitStack() as stack:
+        for server in servers:  # what its readers ask is what is tested
+            monkeypatch.setenv("MODEL_URL", stack.enter_context(brought(server)))
+        run_page(read(page), page)
 
 
 @pytest.mark.parametrize("page", PAGES)
