@@ -9,7 +9,10 @@ import pytest
 
 import everstep
 from everstep import Graph, Runner, Trail, node, step, workflow
+from everstep.codec.record import erase
 from everstep.errors import UnknownInputError
+from everstep.store.base import Retains
+from tests.integration.cli_support import data
 from tests.integration.cli_support import run as command
 from tests.integration.running import act, run
 from tests.integration.test_forks import fresh, trail
@@ -136,3 +139,51 @@ def test_the_inputs_of_a_program_are_its_words(tmp_path: Path) -> None:
     told = command("fork", "p", "--at", 0, "--input", "command=other", "--trail", path)
     assert told.exit_code == 2
     assert "the inputs of a program are the words" in told.stderr
+
+
+# How they are shown.
+
+
+def test_a_fork_is_shown_with_the_inputs_that_it_runs_with_and_those_that_it_had(asked: Path) -> None:
+    with everstep.open(asked) as trail:
+        trail.fork("r", at=0, id="f", inputs={"question": "new"}).release()
+        run(trail, asking, id="f")
+        trail.fork("f", at=1, id="g", inputs={"tone": "loud"}).release()
+    shown = command("show", "f", "--trail", asked).stdout.splitlines()
+    head = dict(line.split(maxsplit=1) for line in shown[: shown.index("")])
+    assert head["inputs"] == "{'question': 'new', 'tone': 'calm'}"
+    assert head["changed"] == "question: 'old' -> 'new' (step 1)"
+    assert head["output"] == "'new, calm'"
+    both = command("show", "g", "--trail", asked).stdout
+    assert "{'question': 'new', 'tone': 'loud'}" in both
+    assert "tone: 'calm' -> 'loud' (step 2)" in both
+    assert data("show", "g", "--trail", asked)["show"]["inputs"] == {"question": "new", "tone": "loud"}
+    assert "changed" not in command("show", "r", "--trail", asked).stdout
+
+
+def test_secrets_that_a_fork_changes_stay_hidden(asked: Path) -> None:
+    with everstep.open(asked) as trail:
+        trail.fork("r", at=0, id="f", inputs={"question": everstep.Secret("a-secret-word")}).release()
+    shown = command("show", "f", "--trail", asked).stdout
+    assert "question: 'old' -> " in shown
+    assert "a-secret-word" not in shown
+
+
+def test_an_erased_change_of_inputs_is_shown_as_far_as_it_is_known(asked: Path) -> None:
+    with everstep.open(asked) as trail:
+        trail.fork("r", at=0, id="f", inputs={"question": "new"}).release()
+        assert isinstance(trail.store, Retains)
+        trail.store.erase("f", [erase(trail.store.entries("f", 1, 1)[0])])
+    shown = command("show", "f", "--trail", asked)
+    assert shown.exit_code == 0, shown.output
+    assert "{'question': 'old', 'tone': 'calm'}" in shown.stdout
+
+
+def test_an_outcome_that_a_fork_replaced_is_marked(asked: Path) -> None:
+    with everstep.open(asked) as trail:
+        trail.fork("r", at=1, id="f", outcome="another").release()
+        trail.fork("r", at=1, id="g", outcome=ValueError("none")).release()
+    assert "(replaced) 'another'" in command("show", "f", "--trail", asked).stdout
+    assert "(replaced) ValueError: none" in command("show", "g", "--trail", asked).stdout
+    assert "replaced" not in command("show", "r", "--trail", asked).stdout
+    assert [step["replaced"] for step in data("show", "f", "--trail", asked)["show"]["steps"]] == [True]

@@ -10,6 +10,7 @@ from everstep.cli.text import count, duration, size
 from everstep.cli.tree import Fold, Line
 from everstep.codec.record import StepRecord
 from everstep.model import Kind, Status
+from everstep.trail.forking import is_replaced
 from everstep.trail.outline import Node
 
 _WIDE = 200  # characters that a result may take
@@ -100,6 +101,7 @@ def _result(line: Line, *, at_work: bool) -> Cell:
     found = Cell("") if at_work and node.status is Status.UNKNOWN else _outcome(node)
     notes = [
         "superseded" if node.superseded else "",
+        "replaced" if is_replaced(node.record) else "",
         f"{node.attempts} attempts" if node.attempts > 1 else "",
         "partial" if node.record.partial else "",
         "cached" if node.record.cached else "",

@@ -26,12 +26,16 @@ from everstep.cli.tree import Line, lines
 from everstep.errors import DamagedError, ErasedError
 from everstep.model import FINISHED, Kind, Run, Status
 from everstep.store.base import ALL
+from everstep.trail.forking import is_replaced
+from everstep.trail.inputs import run_with
 from everstep.trail.inside import Failed, failed_so_far, is_map
 from everstep.trail.outline import Node, Outline, error_of, outline
 from everstep.trail.owner import is_copy
 from everstep.trail.trail import Trail
+from everstep.trail.wording import shown
 
 _WIDE = 200  # characters that a result may take
+_SIDE = 60  # and each side of what a fork changed
 _FIRST = 10  # failures that are shown
 _CHILDREN = 10  # programs that it started, too
 
@@ -109,7 +113,7 @@ def columns(rows: list[list[Cell | str]]) -> tuple[list[Column], list[list[Cell 
 
 def _inputs(tree: Outline) -> object:
     try:
-        return plain.plain(tree.start.inputs) if tree.start is not None else None
+        return plain.plain(run_with(tree)[0])
     except ErasedError:
         return None
 
@@ -118,9 +122,9 @@ def _node(depth: int, found: Node, took: dict[str, int] | None = None) -> dict[s
     """A step as people see it. In a list of them, those inside a step follow it, one deeper."""
     return {
         "depth": depth, "seq": found.seq, "name": found.name, "kind": str(found.kind), "status": str(found.status),
-        "superseded": found.superseded, "started_at": plain.moment(found.started_at), "duration_ms": found.duration_ms,
-        "attempts": found.attempts, "lane": found.lane, "error": plain.error(found.error), **plain.node(found.record),
-        "input_sizes": took or {},
+        "superseded": found.superseded, "replaced": is_replaced(found.record),
+        "started_at": plain.moment(found.started_at), "duration_ms": found.duration_ms, "attempts": found.attempts,
+        "lane": found.lane, "error": plain.error(found.error), **plain.node(found.record), "input_sizes": took or {},
     }  # fmt: skip
 
 
@@ -152,8 +156,11 @@ def _head(
 def _values(tree: Outline) -> Iterator[tuple[str, Cell | str]]:
     """What went in, and what came out."""
     with suppress(ErasedError):
-        if tree.start is not None and tree.start.inputs is not None:
-            yield "inputs", brief(tree.start.inputs, _WIDE)
+        inputs, changed = run_with(tree)
+        if inputs is not None:
+            yield "inputs", brief(inputs, _WIDE)
+        for seq, change in changed:
+            yield "changed", f"{shown(change, '', _SIDE).removeprefix('.')} (step {seq})"
         if tree.end is not None and tree.end.output is not None:
             yield "output", brief(tree.end.output, _WIDE)
     error = error_of(tree.end) if tree.end is not None else None

@@ -88,6 +88,11 @@ def fork(
     return made(scribe, rows, store.create(new))
 
 
+def is_replaced(row: StepRecord) -> bool:
+    """Whether a fork gave a step another outcome than it had."""
+    return isinstance(row.metadata, dict) and REPLACED in row.metadata
+
+
 def _replacement(scribe: Scribe, source: RunRow, seq: int, outcome: Any) -> Append:
     """The row of a step with another outcome."""
     reader = Reader(scribe.store)

@@ -9,8 +9,11 @@ from typing import Any
 from everstep.codec.record import StepRecord
 from everstep.codec.values import view
 from everstep.errors import UnknownInputError
+from everstep.model import Kind
 from everstep.store.base import RunRow
+from everstep.trail.compare import MISSING, Change
 from everstep.trail.inside import MAP, NODES
+from everstep.trail.outline import Outline
 from everstep.trail.reading import Reader
 from everstep.trail.versions import CODE
 
@@ -29,12 +32,13 @@ def check(reader: Reader, source: RunRow, changed: Iterable[str]) -> None:
     if source.base > 0:
         return
     start = StepRecord(source.id, reader.entries(source, 0, 0)[0], reader.fetch, view)
-    if MAP in start.metadata:
+    about = start.metadata if isinstance(start.metadata, dict) else {}  # a stranger's may be anything
+    if MAP in about:
         out = "Nothing was made. Its items are runs with inputs of their own: fork one of them."
         refuse_unknown(source.id, f"map {source.id!r}", changed, (), out)
-    elif are_parameters(start.metadata) and not start.erased:
+    elif are_parameters(about) and not start.erased and isinstance(start.inputs, dict):
         out = "Nothing was made. If it is new in the code, give it a default there."
-        refuse_unknown(source.id, f"run {source.id!r}", changed, tuple(start.inputs or ()), out)
+        refuse_unknown(source.id, f"run {source.id!r}", changed, tuple(start.inputs), out)
 
 
 def refuse_unknown(run_id: str, whose: str, changed: Iterable[str], known: tuple[str, ...], out: str) -> None:
@@ -43,3 +47,19 @@ def refuse_unknown(run_id: str, whose: str, changed: Iterable[str], known: tuple
         if name not in known:
             near = difflib.get_close_matches(str(name), known, 1)
             raise UnknownInputError(run_id, whose, name, known, near[0] if near else None, out)
+
+
+def run_with(tree: Outline) -> tuple[Any, list[tuple[int, Change]]]:
+    """What the code of a run is given now, and what forks changed of what it was given at first, each with its row.
+
+    Raises ErasedError if the first inputs were. A change that was erased is not known.
+    """
+    inputs = None if tree.start is None else tree.start.inputs
+    found: list[tuple[int, Change]] = []
+    if not isinstance(inputs, dict):
+        return inputs, found
+    for row in (node.record for _, node in tree.walk() if node.kind is Kind.FORK):
+        changed = {} if row.erased or not isinstance(row.inputs, dict) else row.inputs
+        found += [(row.seq, Change((name,), inputs.get(name, MISSING), value)) for name, value in changed.items()]
+        inputs = inputs | changed
+    return inputs, found
