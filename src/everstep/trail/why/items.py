@@ -1,4 +1,4 @@
-"""Which parts of a run failed, where it has several: the items of a map, and what failed beside a question."""
+"""The parts of a run that failed, where it has several: items of a map, or beside a question; and open questions."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from everstep.codec.record import StepRecord
+from everstep.codec.shown import brief, cut
+from everstep.errors import ErasedError
 from everstep.model import FINISHED, Kind, Run, Status, StepError
-from everstep.trail.answers import questions
+from everstep.trail.answers import questions, unknown_prompt
 from everstep.trail.inside import Failed, failed_so_far, item, items_of
-from everstep.trail.why.report import FailedItem
+from everstep.trail.why.report import FailedItem, Question
 from everstep.trail.why.tracing import Trace
 
 if TYPE_CHECKING:
     from everstep.trail.trail import Trail
 
-_ASKED = 10  # questions that are worth a command
+_ASKED = 10  # questions that are worth a line and a command
+_WIDE = 200  # characters that a prompt, or an option, may take
 _WRONG = frozenset({Status.FAILED, Status.PARTIAL})
 
 
@@ -48,9 +52,45 @@ def brief_text(text: str) -> str:
     return text if len(text) <= 160 else text[:157] + "..."
 
 
-def answers(trail: Trail, run: Run) -> Iterator[str]:
-    """How each open question is answered, those of the runs inside too."""
+# What it waits for.
+
+
+def open_questions(trail: Trail, run: Run, *, at_work: bool) -> list[StepRecord]:
+    """What a run waits for, and the runs inside it. One that failed waits for the outcome of an external step."""
+    if at_work or (run.status in FINISHED and run.status is not Status.FAILED):
+        return []
     asked = [row for _, row in questions(trail, trail.store.run(run.id))]
+    return asked if run.status is not Status.FAILED or is_unknown(asked) else []
+
+
+def is_unknown(asked: list[StepRecord]) -> bool:
+    """Whether nobody knows the outcome of an external step: taken up again, the run waits, or fails, with it again."""
+    return any(row.kind is Kind.INTENT for row in asked)
+
+
+def questions_of(asked: list[StepRecord]) -> Iterator[Question]:
+    """The first of them, in words."""
+    for row in asked[:_ASKED]:
+        yield Question(row.run_id, row.seq, row.name, _question(row))
+
+
+def _question(row: StepRecord) -> str:
+    """What is asked, and what may be answered."""
+    if row.kind is Kind.INTENT:
+        return unknown_prompt(row)
+    try:
+        pause = row.pause
+    except ErasedError:
+        return "(erased)"
+    if not isinstance(pause, dict) or not isinstance(pause.get("prompt"), str):
+        return brief(pause, _WIDE)
+    options = f" ({', '.join(brief(option, _WIDE) for option in pause['options'])})" if pause.get("options") else ""
+    until = f" until {pause['deadline']}" if pause.get("deadline") else ""
+    return f"{cut(pause['prompt'], _WIDE)}{options}{until}"
+
+
+def answers(run: Run, asked: list[StepRecord]) -> Iterator[str]:
+    """How each open question is answered, those of the runs inside too."""
     several = Counter(row.run_id for row in asked)
     for row in asked[:_ASKED]:
         which = ["--pause", row.seq] if several[row.run_id] > 1 else []
@@ -59,12 +99,6 @@ def answers(trail: Trail, run: Run) -> Iterator[str]:
             yield command("answer", row.run_id, "--retry", *which)
     if not asked and run.workflow:
         yield command("resume", run.id)
-
-
-def is_unknown(trail: Trail, run: Run) -> bool:
-    """Whether a run failed because nobody knows the outcome of an external step: resumed, it does so again."""
-    asked = questions(trail, trail.store.run(run.id)) if run.status is Status.FAILED else []
-    return any(row.kind is Kind.INTENT for _, row in asked)
 
 
 def command(*words: object) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import TYPE_CHECKING
 
+from everstep.codec.record import StepRecord
 from everstep.codec.shown import brief
 from everstep.model import Kind, Run, Status
 from everstep.trail.inside import Failed
@@ -19,7 +20,16 @@ from everstep.trail.why.calls import Call, others
 from everstep.trail.why.clues import Clues, clues_of
 from everstep.trail.why.given import INPUTS, odd_inputs
 from everstep.trail.why.heard import alike
-from everstep.trail.why.items import answers, brief_text, command, failed_parts, is_unknown, told
+from everstep.trail.why.items import (
+    answers,
+    brief_text,
+    command,
+    failed_parts,
+    is_unknown,
+    open_questions,
+    questions_of,
+    told,
+)
 from everstep.trail.why.oddities import FEW, Group, Oddity, Sample
 from everstep.trail.why.report import Confidence, Failure, Link, Point, Repeated, Slow, Suspect, Why
 from everstep.trail.why.tracing import Trace
@@ -49,14 +59,17 @@ def explain(trail: Trail, run_id: str) -> Why:
     failure = _failure(trace)
     suspects = _judged(trail, trace)
     failed = list(failed_parts(trail, trace))
+    at_work = run.status is Status.ACTIVE and is_at_work(run.owner, trail.store.run(run.id).lease)
+    asked = open_questions(trail, run, at_work=at_work)
     return Why(
         run_id=run.id, workflow=run.workflow, status=run.status, failure=failure,
         chain=tuple(_chain(trace, suspects[:1])), suspects=tuple(suspect for _, suspect in suspects),
         last_good=_last_good(trace, suspects[0][0] if suspects else None) if failure is not None else None,
         repeated=tuple(_repeated(trace)), slow=tuple(_slow(trace)),
-        next=tuple(_next(trail, trace, failure, suspects, failed)),
+        next=tuple(_next(trace, failure, suspects, failed, asked)),
         items=tuple(told(trail, trace, each) for each in failed[:_ITEMS]), failed=len(failed), is_map=trace.is_map,
-        interrupted=run.status is Status.ACTIVE and not is_at_work(run.owner, trail.store.run(run.id).lease),
+        interrupted=run.status is Status.ACTIVE and not at_work,
+        questions=tuple(questions_of(asked)), waiting=len(asked),
     )  # fmt: skip
 
 
@@ -320,11 +333,11 @@ def _slow(trace: Trace) -> Iterator[Slow]:
 
 
 def _next(
-    trail: Trail,
     trace: Trace,
     failure: Failure | None,
     suspects: list[tuple[Call, Suspect]],
     failed: list[Run | Failed],
+    asked: list[StepRecord],
 ) -> Iterator[str]:
     run = trace.story.run
     for each in failed[:_TRIED]:
@@ -340,8 +353,8 @@ def _next(
     if good is not None and not trace.story_of(good.run_id).is_of_a_program:
         yield command("state", good.id)
         yield command("diff", good.id, suspects[0][1].id)
-    if run.status is Status.PAUSED or is_unknown(trail, run):
-        yield from answers(trail, run)
+    if run.status is Status.PAUSED or is_unknown(asked):
+        yield from answers(run, asked)
     elif trace.is_map:
         yield from (command("resume", each.id) for each in failed[:1] if isinstance(each, Run))
     elif run.status is not Status.COMPLETED and trace.story.is_of_a_workflow:

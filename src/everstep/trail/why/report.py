@@ -106,6 +106,16 @@ class FailedItem:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """What a run waits for, or one inside it: a pause, or an external step whose outcome is not known."""
+
+    run_id: str
+    seq: int
+    name: str
+    text: str  # with what may be answered
+
+
+@dataclass(frozen=True, slots=True)
 class Why:
     """Why a run stands as it does, as far as its record tells. Printed, it is a page for people."""
 
@@ -123,6 +133,8 @@ class Why:
     failed: int = 0  # how many there are of these
     is_map: bool = False
     interrupted: bool = False  # it is active, and at work nowhere
+    questions: tuple[Question, ...] = ()  # the first that are open
+    waiting: int = 0  # how many there are of these
 
     def summary(self) -> str:
         """One line: how it ended, and the likeliest reason."""
@@ -133,8 +145,10 @@ class Why:
             parts.append(f"{_CERTAINTY[first.confidence]} because of {place}")
             if self.failure is None:
                 parts[-1] = f"step {first.seq} ({first.name}) looks odd"
-        elif self.failure is not None and self.failure.error is not None:
+        elif self.failure is not None and self.failure.error is not None and not self.questions:
             parts.append("nothing before it looks odd")
+        if self.questions:
+            parts.append(f"it waits for: {self.questions[0].text}")
         return cut(safe("; ".join(parts)), 2 * _WIDTH)
 
     def _ended(self) -> str:
@@ -162,6 +176,7 @@ class Why:
         yield from page.wrapped(f"{self.run_id} {self._ended()}", 0)
         if self.failure is not None and self.failure.where is not None:
             yield from page.wrapped(self.failure.where, 2)
+        yield from self._questions(page)
         yield from self._items(page)
         if self.chain:
             yield from ("", "how it got there, backwards")
@@ -174,6 +189,14 @@ class Why:
         yield from self._notes(page)
         if self.next and commands:
             yield from ("", "next", *(f"  {safe(line)}" for line in self.next))
+
+    def _questions(self, page: _Page) -> Iterator[str]:
+        if self.questions:
+            yield from ("", "it waits for")
+        for each in self.questions:
+            yield from page.row(each.seq, _of(each.name, each.run_id, self.run_id), each.text)
+        if self.waiting > len(self.questions):
+            yield f"{'':{_INDENT}}  ... and {self.waiting - len(self.questions):,} more"
 
     def _items(self, page: _Page) -> Iterator[str]:
         if not self.items:
@@ -188,8 +211,8 @@ class Why:
 
     def _suspects(self, page: _Page) -> Iterator[str]:
         if not self.suspects:
-            if self.items:
-                return  # each of them is to be asked about
+            if self.items or self.questions:
+                return  # each of them is to be asked about, or answered
             if self.failure is not None and self.failure.error is not None:
                 yield from ("", *page.wrapped(_NOTHING, 0))
             elif self.status is Status.COMPLETED:
