@@ -87,6 +87,20 @@ def test_a_run_that_was_recorded_by_hand_is_forked_with_whatever_inputs(trail: T
     assert trail.step("f", 1).inputs == {"topics": "b"}
 
 
+@workflow
+def calling(name: str, how: Any) -> str:
+    return str(act(how(name)))
+
+
+def test_what_a_fork_changed_holds_when_it_is_given_its_first_inputs_again(trail: Trail) -> None:
+    run(trail, asking, "old", id="r")
+    trail.fork("r", at=0, id="f", inputs={"tone": "loud"}).release()
+    assert run(trail, asking, "old", id="f").value == "old, loud"
+    run(trail, calling, "ada", str.upper, id="c")  # a function is known by its name, and has to be given again
+    trail.fork("c", at=0, id="g", inputs={"name": "bob"}).release()
+    assert run(trail, calling, "ada", str.upper, id="g").value == "BOB"
+
+
 # From where on.
 
 

@@ -31,9 +31,14 @@ class Forked:
         self.reusable: dict[tuple[str, bytes | None], list[Entry]] = {}  # what the other run did later
 
     def given(self, run_id: str, workflow: Workflow[..., Any]) -> dict[str, Any]:
-        """What was changed of the inputs of a function. Raises UnknownInputError if it takes no such one."""
+        """What was changed of the inputs of a function. Raises UnknownInputError if it takes no such one.
+
+        A graph takes what was changed as the newest version of a value, and a map has no inputs of its own.
+        """
+        if workflow.gives_state or workflow.is_map:
+            return {}
         changed = {name: value for _, each in self.inputs for name, value in each.items()}
-        if changed and not workflow.is_map:
+        if changed:
             workflow.parameters.check_forked(run_id, changed)
         return changed
 

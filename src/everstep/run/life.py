@@ -212,6 +212,8 @@ class Life:
         read_forks(self.run, row)
         if not self.args and not self.kwargs:
             self.args, self.kwargs = self.workflow.parameters.spread(self._inputs(entries[0]))
+        elif changed := self.run.forked.given(row.id, self.workflow):  # what was given are its first ones
+            self.args, self.kwargs = self.workflow.parameters.spread(self._bound(row.id, row) | changed)
 
     def _inputs(self, start: chain.Entry) -> dict[str, Any]:
         """What the run was given, and what forks changed of it."""
@@ -222,9 +224,7 @@ class Life:
             )
         stored = self.run.payload(start)
         inputs: dict[str, Any] = (stored[record.INPUTS] if stored else None) or {}
-        if not self.workflow.gives_state:  # a graph takes what was changed as the newest version of a value
-            inputs.update(self.run.forked.given(self.run.run_id, self.workflow))
-        return inputs
+        return inputs | self.run.forked.given(self.run.run_id, self.workflow)
 
     def _execution(self, trail: Trail, pen: Pen, journal: Journal | None) -> Execution:
         run = Execution(
