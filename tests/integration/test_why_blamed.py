@@ -142,3 +142,24 @@ def test_of_many_calls_those_are_blamed_that_no_completed_run_is_like(tmp_path: 
 def test_the_only_good_one_of_many_is_not_blamed_for_what_the_error_is_about(tmp_path: Path, value: Any) -> None:
     answers = {**dict.fromkeys(WOODS, value), "pine": 15}
     assert failed(tmp_path, answers, "in a step").suspects == ()
+
+
+@pytest.mark.parametrize("count", [2, 6])
+def test_nothing_where_no_number_belongs_is_not_what_a_number_was_added_to(tmp_path: Path, count: int) -> None:
+    """`unsupported operand type(s) for +: 'int' and 'NoneType'` is about a price, and the first answer has no note."""
+    with everstep.open(tmp_path / "t.db") as trail, pytest.raises(TypeError), trail.record("r") as recorded:
+        prices = [15] * (count - 1) + [None]
+        for place, price in enumerate(prices):
+            recorded.step("price", inputs=place, output={"price": price, "note": "sold soon" if place else None})
+        sum(prices)  # type: ignore[arg-type] # that it cannot is what is tested
+    with everstep.open(tmp_path / "t.db", read_only=True) as trail:
+        assert [each.seq for each in trail.why("r").suspects] == [count]
+
+
+def test_a_step_that_gives_nothing_again_and_again_is_at_most_weak(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "t.db") as trail, pytest.raises(TypeError), trail.record("r") as recorded:
+        for place in range(2):
+            recorded.step("tell", inputs=place, output=None)
+        raise TypeError("unsupported operand type(s) for +: 'int' and 'NoneType'")
+    with everstep.open(tmp_path / "t.db", read_only=True) as trail:
+        assert {each.confidence for each in trail.why("r").suspects} <= {"weak"}

@@ -100,6 +100,7 @@ def test_an_error_tells_the_key_the_type_and_what_it_is_about() -> None:
     assert (either.wrong, either.unfit) == (set(), {"number", "text"})
     assert clues_of(StepError("ValueError", "could not convert string to float: 'n/a'")).unfit == set()
     nothing = clues_of(StepError("TypeError", "unsupported operand type(s) for +: 'int' and 'NoneType'"))
+    assert nothing.wanted == mixed.wanted == {"number"}
     assert nothing.kinds == nothing.wrong == nothing.unfit == {"none"}
     assert clues_of(StepError("TypeError", "'NoneType' object is not subscriptable")).kinds == {"none"}
     assert "text" in clues_of(StepError("JSONDecodeError", "Unterminated string starting at: line 1")).topics

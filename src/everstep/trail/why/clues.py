@@ -42,6 +42,7 @@ class Clues:
     kinds: set[str] = field(default_factory=set)
     wrong: set[str] = field(default_factory=set)  # of the kinds, those that it surely has
     unfit: set[str] = field(default_factory=set)  # and those that it may have
+    wanted: set[str] = field(default_factory=set)  # and those that should be in its place
     words: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
     is_about_code: bool = False  # and not about a value
@@ -59,10 +60,12 @@ def clues_of(error: StepError | None) -> Clues:
     found.kinds = {
         _TYPES[word] for word in re.findall(r"\w+", message) if word in _TYPES and word in quoted | _bare(message)
     }
+    is_reckoning = message.startswith("unsupported operand type(s) for")
     if "none" in found.kinds:
+        found.wanted = found.kinds - {"none"} if is_reckoning else set()
         found.kinds = found.wrong = {"none"}  # whatever else it names was there
-    elif message.startswith("unsupported operand type(s) for"):
-        found.wrong = found.kinds - {"number"}  # nobody reckons with the others
+    elif is_reckoning and "number" in found.kinds:
+        found.wanted, found.wrong = {"number"}, found.kinds - {"number"}  # nobody reckons with the others
     found.unfit = found.wrong or (found.kinds if short not in _OF_WISHES else set())
     found.keys = {word for word in quoted if word not in _TYPES}
     found.words = {*words_of(message), *(word for text in quoted for word in words_of(text)), *_NUMBER.findall(message)}

@@ -158,7 +158,7 @@ def _groups(trail: Trail, trace: Trace, clues: Clues) -> list[Group]:
     return [
         Group(
             calls[0].name, [Sample(None if call in strange else call, call.gives) for call in calls],
-            asked=clues.keys, wrong=clues.wrong,
+            asked=clues.keys, wrong=clues.wrong, wanted=clues.wanted,
         )
         for calls in alike([*own, *foreign])
         if not strange.issuperset(calls)

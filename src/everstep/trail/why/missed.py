@@ -124,10 +124,14 @@ def _unfit(calls: list[Call], foreign: list[Profile], clues: Clues, *, is_last: 
             unlike = [kinds for kinds in there if not odd & kinds]
             if not odd or any(unfit & kinds - odd for kinds in unlike):
                 continue  # of two that the error names, nobody knows which is wrong
+            if clues.wanted and unlike and not any(clues.wanted & kinds for kinds in unlike):
+                continue  # this is not the place that it is about
             if ("none" in odd and (unlike or is_last)) or (unlike and path):
                 said = f", unlike {others(len(unlike))}" if unlike else ""
                 text = f"gave {word(min(odd))}{named(path)}{said}: {shown(call.output)}"
-                strength = (_OTHER if is_last else _SOME) if unlike else _SOME if path else _ONLY
+                strength = (
+                    (_OTHER if is_last else _SOME) if unlike else _ONLY if not path and len(calls) == 1 else _SOME
+                )
                 yield Oddity(call, "kind", strength, text, kinds=odd, keys={last_of(path)}, explains=True)
 
 

@@ -45,6 +45,7 @@ class Group:
     verb: str = "gave"
     asked: set[str] = field(default_factory=set)  # keys that the error names: of what is missing, they come first
     wrong: set[str] = field(default_factory=set)  # kinds that the error is about
+    wanted: set[str] = field(default_factory=set)  # kinds that it says should be in their place
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -72,8 +73,10 @@ class Group:
         return known >= FEW and count >= known - self.few_enough
 
     def clears(self, odd: set[str], usual: set[str]) -> bool:
-        """Whether the error is about what is usual: then it is not what differs that is wrong."""
-        return bool(self.wrong & usual) and not self.wrong & odd
+        """Whether the error is about what is usual, or about another place: then what differs is not what is wrong."""
+        if self.wrong & odd:
+            return bool(self.wanted) and not self.wanted & usual
+        return bool(self.wrong & usual)
 
     def own(self) -> list[tuple[Call, Profile]]:
         """The samples of this story."""
