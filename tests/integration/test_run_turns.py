@@ -13,7 +13,10 @@ import pytest
 
 import everstep
 from everstep import AsyncRunner, step, workflow
+from everstep.errors import RunCancelledError
+from everstep.store import commit
 from everstep.store.commit import GroupCommit
+from everstep.store.turns import Turns
 
 AGENTS = 12
 seen: list[int] = []  # which turn of the loop it was when a step ran
@@ -101,6 +104,7 @@ def test_those_who_wait_for_their_turn_share_a_commit(tmp_path: Path, monkeypatc
             monkeypatch.setattr(GroupCommit, "_lead_once", lead)
 
     monkeypatch.setattr(GroupCommit, "_lead_once", counted)
+    monkeypatch.setattr(commit, "_SHARED", 60.0)  # however busy the machine is
     asyncio.run(main())
     assert AGENTS in sizes
 
@@ -146,3 +150,76 @@ def test_a_loop_that_has_ended_is_let_go_of(tmp_path: Path) -> None:
     asyncio.run(main())
     gc.collect()
     assert loops[0]() is None
+
+
+def test_a_commit_does_not_wait_for_others_that_crowd_the_loop(tmp_path: Path) -> None:
+    """They write nothing, so nothing would come of waiting for them; and they may go on for ever."""
+    done = asyncio.Event()
+
+    @workflow
+    async def endless() -> None:
+        while not done.is_set():
+            await asyncio.gather(*(busy(number) for number in range(4)))
+
+    async def main() -> None:
+        with everstep.open(tmp_path / "trail.db") as trail:
+            crowd = asyncio.create_task(AsyncRunner().run(endless))
+            try:
+                async with asyncio.timeout(60):
+                    assert (await AsyncRunner(trail).run(agent, 7)).value == 7
+            finally:
+                done.set()
+                await crowd
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_what_waits_for_its_turn_is_not_begun_after_a_cancellation(tmp_path: Path, *, external: bool) -> None:
+    """An effect that was announced is had at once: else it would be asked afterwards whether it was."""
+
+    @step(external=external)
+    async def work(number: int) -> int:
+        seen.append(number)
+        if len(seen) == 3:
+            trail.cancel("r")
+            run = everstep.current()._lane.run
+            run.cancel()  # what hears of the word does, in a moment
+        time.sleep(0.002)  # noqa: ASYNC251 - it is what keeps the loop
+        return number
+
+    @workflow
+    async def many() -> list[int]:
+        return await asyncio.gather(*(work(number) for number in range(AGENTS)))
+
+    with everstep.open(tmp_path / "trail.db") as trail:
+        with pytest.raises(RunCancelledError):
+            asyncio.run(AsyncRunner(trail).run(many, id="r"))
+        assert external or len(seen) < AGENTS
+        announced = [entry for entry in trail.steps("r") if entry.kind == "intent"]
+        assert len(announced) == (len(seen) if external else 0)
+
+
+def test_an_interrupt_where_some_are_let_in_stops_nobody_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal handler may raise between any two bytecodes of the main thread."""
+
+    class Interrupted(Exception):  # noqa: N818 - what a signal handler raises
+        pass
+
+    turns = Turns()
+    clock = iter(number * 0.01 for number in range(1_000))
+    monkeypatch.setattr("everstep.store.turns.perf_counter", lambda: next(clock))
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)
+    try:
+        assert turns.enter(loop) is None
+        waiting = [turns.enter(loop) for _ in range(4)]
+
+        def interrupted() -> float:
+            monkeypatch.setattr("everstep.store.turns.perf_counter", lambda: next(clock))
+            raise Interrupted
+
+        monkeypatch.setattr("everstep.store.turns.perf_counter", interrupted)
+        loop.run_until_complete(asyncio.wait_for(asyncio.gather(*waiting), 30))  # type: ignore[arg-type] # they all wait
+    finally:
+        loop.close()

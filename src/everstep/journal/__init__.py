@@ -323,7 +323,7 @@ class Journal:
             known = track.steps[position]
             if known.name == name and (known.digest == digest or known.seq < self.kept):
                 return known
-            if known.loose or known.late:
+            if (known.loose and not known.intent) or known.late:  # an effect that was had is not superseded in silence
                 track.rewritten = position
                 return None
             raise divergence(track, position, name, digest)

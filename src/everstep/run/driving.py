@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,7 +9,6 @@ from everstep.errors import UnknownLoopError
 from everstep.run.flow import CALL, DELIVER, RESTART, SLEEP, SUSPEND, WAIT, Flow, Suspended
 from everstep.run.lanes import CURRENT, OF_TASK, Lane
 from everstep.run.spawning import knows_loop
-from everstep.store.turns import enter_turn
 from everstep.trail.late import asyncio
 
 
@@ -92,10 +90,6 @@ async def _written(waiter: Any) -> None:
 
 async def _called(lane: Lane, inner: Lane, call: Callable[[], Awaitable[Any]]) -> Any:
     """Await a step's function in its lane. Set for the task too: others may share its context, and set it meanwhile."""
-    turn = enter_turn(asyncio.get_running_loop())
-    if turn is not None:
-        await turn
-        inner.scope.ask.began = time.perf_counter()
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine of a task
     before, token = OF_TASK.get(task), CURRENT.set(inner)

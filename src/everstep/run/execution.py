@@ -94,7 +94,7 @@ class Execution(Telling, Stoppable):
     def ask(self, lane: Lane, name: str, inputs: Inputs | None) -> Ask:
         """The next step of a lane, with what the record has of it. Raises DivergenceError."""
         if self.stopping is not None or lane.stopped or self.overdue or self.closing:
-            self._check_stopped(lane, name)
+            self.check_stopped(lane, name)
             self.closing.close(lane)
         if lane.unordered:
             with self.lock:
@@ -132,7 +132,7 @@ class Execution(Telling, Stoppable):
         """The call of a graph's node, known by its name and what it takes, with what the record has of it."""
         with self.lock:
             if self.stopping is not None or lane.stopped:
-                self._check_stopped(lane, name)
+                self.check_stopped(lane, name)
             ask = Ask(lane, name, (0, index), inputs)
             ask.call = call
             lane.scope.lanes[lane.path] = lane
@@ -150,7 +150,8 @@ class Execution(Telling, Stoppable):
             return False
         return known.id is None or not flags_of(known.outcome) & record.OPEN
 
-    def _check_stopped(self, lane: Lane, name: str) -> None:
+    def check_stopped(self, lane: Lane, name: str) -> None:
+        """Raise RunStoppedError if no step of this lane is taken any more."""
         late = lane.scope.is_over()
         if late or lane.stopped or self.stopping is not None:
             lane.scope.refuse()
@@ -248,7 +249,7 @@ class Execution(Telling, Stoppable):
             if not whole:
                 about.pop("gated_inputs", None)
             if "metadata" in about and "metadata" in detail:
-                about["metadata"] |= detail.pop("metadata")
+                about["metadata"] |= detail.pop("metadata") or {}
             ask.rewritten = False
             ask.entry = self.pen.draft(ask.name, parent=parent, lane=lane.path or None, **about, **detail)
             lane.seen = ask.entry.seq  # which is the newest

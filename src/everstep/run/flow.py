@@ -6,6 +6,7 @@ sleep, wait for the outcome's turn, or suspend. What the driver got is sent back
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
 from contextlib import suppress
 from itertools import count
@@ -33,6 +34,7 @@ from everstep.run.lanes import Lane, Scope
 from everstep.run.pen import Waiter
 from everstep.run.restoring import serve
 from everstep.run.stopping import RESTARTING
+from everstep.store.turns import enter_turn
 from everstep.trail.late import asyncio
 
 if TYPE_CHECKING:
@@ -114,8 +116,8 @@ def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEve
         inner.scope.external = step.external
         duration = returned = None
         try:
-            if step.external and run.pen is not None and (inner.scope.start or reopened is not None):
-                yield WAIT, announce(run, ask, step, inner, loop)
+            if loop is not None or step.external:
+                yield from _ready(run, ask, step, inner, loop, again=reopened is not None)
             value = yield CALL, inner
             duration = returned = run.leave(ask)
             if ask.recorded is not None and ask.recorded.outcome is not None:  # it was open: its outcome is known
@@ -142,6 +144,22 @@ def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEve
         yield SLEEP, step.retry.delay(attempt)
         ask.recorded = None
     raise AssertionError  # counting has no end
+
+
+def _ready(
+    run: Execution, ask: Ask, step: AnyStep, inner: Lane, loop: asyncio.AbstractEventLoop | None, *, again: bool
+) -> Flow:
+    """Wait until the loop has time for a step, then announce an effect. Raises RunStoppedError if it came too late."""
+    turn = None if loop is None else enter_turn(loop)
+    if turn is not None:
+        yield WAIT, turn
+        if run.stopping == RESTARTING:
+            yield RESTART, None
+        if run.stopping is not None:
+            run.check_stopped(ask.lane, ask.name)
+        ask.began = time.perf_counter()
+    if step.external and run.pen is not None and (inner.scope.start or again):
+        yield WAIT, announce(run, ask, step, inner, loop)
 
 
 def _failed(

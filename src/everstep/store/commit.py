@@ -31,6 +31,7 @@ _FAILURES = (EverstepError, OverflowError, TypeError, ValueError, MemoryError)
 _LOOK_AGAIN = 0.05  # seconds until a waiter that nobody rang looks for itself
 _URGENT = True  # said by the bell: somebody waits
 _NAP = 0.01  # seconds that work waits for more if nobody waits for it: to wake a thread costs more than to commit
+_SHARED = 0.02  # seconds that a commit waits for steps whose turn has not come: others may crowd the loop for long
 _QUICK = 0.0001  # seconds of a commit that a loop does not feel: to hand it to a thread and back takes it about as long
 _SLOW_TO_FORGET = 0.9  # of how long a commit took, what is still expected after the next one
 _CLOSE_PATIENCE = 10.0  # seconds that close waits for a leader before it says that something is stuck
@@ -128,7 +129,7 @@ class GroupCommit:
         job.future = future = loop.create_future()
         self._enqueue(job)
         if loop not in self._kicked:
-            loop.call_soon(self._kick, loop)  # first: interrupted here it is kicked twice, never not at all
+            loop.call_soon(self._kick, loop, time.monotonic() + _SHARED)  # first: kicked twice, if interrupted here
             self._kicked.add(loop)
         return future
 
@@ -227,9 +228,9 @@ class GroupCommit:
             with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits there any more
                 loop.call_soon_threadsafe(_settle, jobs)
 
-    def _kick(self, loop: asyncio.AbstractEventLoop) -> None:
-        if turns_of(loop).is_crowded and len(self._queue) < BATCH_BOUND:
-            loop.call_soon(self._kick, loop)  # those who wait for their turn share the commit
+    def _kick(self, loop: asyncio.AbstractEventLoop, latest: float) -> None:
+        if turns_of(loop).is_crowded and len(self._queue) < BATCH_BOUND and time.monotonic() < latest:
+            loop.call_soon(self._kick, loop, latest)  # those who wait for their turn share the commit
             return
         self._kicked.discard(loop)
         try:
