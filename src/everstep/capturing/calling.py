@@ -10,7 +10,7 @@ from typing import Any
 
 from everstep.capturing import threads, turns
 from everstep.capturing.calls import Call
-from everstep.capturing.exchange import Exchange, inside, wait
+from everstep.capturing.exchange import Exchange, inside, left_whole, wait
 from everstep.errors import UnrecordableError
 from everstep.run.lanes import Lane
 from everstep.trail.late import asyncio
@@ -70,6 +70,7 @@ class RecordedChunks(Iterator[Any]):
         if chunk is not _END:
             self._part += 1
             turns.part_due(self.exchange, self._part)
+            self.exchange.chunks.append(chunk)
             return chunk
         if not self.exchange.over:
             self.exchange.served()
@@ -84,12 +85,19 @@ class RecordedChunks(Iterator[Any]):
 @threads.away
 def call(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Any]]) -> tuple[Any, Chunks | RecordedChunks]:
     """Head and chunks of the answer. `live` makes the call and gives both. Raises what it raises, or raised."""
+    for other in left_whole(lane):
+        if other.outcome is not None:
+            other.left()
+        elif other.loop is None:
+            settle(other, other.end())
     exchange = Exchange(lane, asked, None)
     if exchange.outcome is not None:
         head, chunks = exchange.recorded()
         if head is None:
             exchange.served()
         turns.part_due(exchange, 0)
+        exchange.head = head
+        exchange.session.given.add(exchange)
         return head, RecordedChunks(exchange, chunks)
     exchange.unknown()
     wait(exchange.begin())
@@ -172,6 +180,7 @@ class AwaitedRecordedChunks(AsyncIterator[Any]):
         if chunk is not _END:
             self._part += 1
             await turns.part_due_awaited(exchange, self._part)
+            exchange.chunks.append(chunk)
             return chunk
         if exchange.cancelled is not None:
             await exchange.until_cancelled()
@@ -198,6 +207,12 @@ async def call_awaited(
     except RuntimeError:
         raise UnrecordableError("an event loop that is not asyncio's, as trio's", "asyncio") from None
     turnstile.adopt(loop)
+    for other in left_whole(lane):
+        if other.outcome is not None:
+            await turns.outcome_due_awaited(other)
+            other.left()
+        else:
+            await settle_awaited(other, other.end())
     exchange = Exchange(lane, asked, loop)
     if exchange.cancelled is not None or exchange.outcome is not None:
         head, chunks = exchange.recorded()
@@ -207,6 +222,8 @@ async def call_awaited(
             await turns.outcome_due_awaited(exchange)
             exchange.served()
         await turns.part_due_awaited(exchange, 0)
+        exchange.head = head
+        exchange.session.given.add(exchange)
         return head, AwaitedRecordedChunks(exchange, chunks)
     exchange.unknown()
     waiter = exchange.begin()

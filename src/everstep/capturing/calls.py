@@ -46,4 +46,5 @@ class Call:
     node_type: str | None = None
     is_hidden: Callable[[], bool] | None = None  # whether a placeholder stands in it, of a secret in an earlier answer
     is_temporary: Callable[[Any], bool] | None = None  # whether an answer says that to ask later may help
+    is_whole: Callable[[Any, Sequence[Any]], bool] | None = None  # whether head and chunks are all of an answer
     is_telemetry: bool = False  # it is no step: sent where calls are live, and not recorded

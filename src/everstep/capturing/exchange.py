@@ -84,6 +84,12 @@ class Exchange:
                 with self.run.lock:
                     self.run.begun(other.inner.scope)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the code has had all of the answer, and has only not looked for its end."""
+        is_whole = self.call.is_whole
+        return is_whole is not None and self.head is not None and not self.over and is_whole(self.head, self.chunks)
+
     # On record.
 
     @property
@@ -110,6 +116,7 @@ class Exchange:
     def served(self) -> None:
         """All chunks on record were given: what follows them. Raises what the call failed with."""
         self.over = True
+        self.session.given.discard(self)
         entry = self.outcome
         turns.outcome_due(self)
         _, error = restored(self.run, self.ask, self._read)
@@ -131,6 +138,7 @@ class Exchange:
         """The code closed an answer that is on record."""
         if not self.over and self.run.stopping is None:
             self.over = True
+            self.session.given.discard(self)
             if self.outcome is not None:
                 turns.outcome_due(self)
                 restored(self.run, self.ask, self._read)
@@ -278,6 +286,14 @@ class Exchange:
         """Tell of the outcome, now that it is durable."""
         if self.run.events:
             self.run.tell_outcome(self.ask, error)
+
+
+def left_whole(lane: Lane) -> list[Exchange]:
+    """The answers that the code of a lane has had whole and neither closed nor read to their ends, when it goes on."""
+    session = lane.run.captured
+    if not session.open_calls and not session.given:
+        return []
+    return [each for each in (*session.open_calls, *session.given) if each.ask.lane is lane and each.is_whole]
 
 
 def wait(waiter: Any) -> None:

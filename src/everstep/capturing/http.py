@@ -24,6 +24,11 @@ Headers = list[tuple[str, str]]
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # they change nothing, so they may go again
 _BOUNDARY = re.compile(r'boundary="?([^";]+)')
 _HIDDEN = PLACEHOLDER.decode()
+# The last event of an answer in events: of OpenAI's chat and what is like it, of Anthropic's messages, of responses.
+_LAST_EVENT = re.compile(
+    rb"(?:^|\n)(?:data: ?\[DONE\]|event: ?(?:message_stop|response\.(?:completed|failed|incomplete))\r?\ndata:[^\r\n]*)"
+    rb"(?:\r?\n){2}\Z"
+)
 _LATER, _SERVER_ERROR = frozenset({408, 409, 425, 429}), 500  # answers that may be others when asked again
 
 
@@ -74,9 +79,16 @@ def request(
     node_type = "http" if model is None else "model"
     return Call(
         name, asked, FORM, revive, external=external, unknown=unknown, node_type=node_type, is_temporary=_is_temporary,
+        is_whole=_is_whole,
         is_hidden=lambda: PLACEHOLDER in body or _HIDDEN in "\n".join((url, *headers.values())),
         is_telemetry=model is None and is_telemetry(method, parts.hostname, parts.path),
     )  # fmt: skip
+
+
+def _is_whole(head: Head, chunks: Sequence[bytes]) -> bool:
+    """Whether an answer is all there, though nobody looked for its end: many a client stops at its last event."""
+    body = b"".join(chunks)
+    return len(body) == head.length or _LAST_EVENT.search(body) is not None
 
 
 def _is_temporary(stored: Mapping[str, Any]) -> bool:

@@ -113,6 +113,7 @@ class Session:
         self.run.captured = self
         self.unknown = how.unknown  # what becomes of a call that was sent, and of whose answer nobody knows
         self.open_calls: set[Exchange] = set()
+        self.given: set[Exchange] = set()  # the same, of answers on record
         self.gate = Gate(life.run)
         life.run.turnstile.is_at_work = functools.partial(loops.is_at_work, self.open_calls)
         self.senses = senses.Senses(life, clock_too=how.clock, entropy_too=how.entropy)

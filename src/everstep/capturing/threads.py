@@ -107,6 +107,11 @@ class Ticket:
         self._future: asyncio.Future[None] | None = None if loop is None else loop.create_future()
         self._lock.acquire()
 
+    @property
+    def holds_thread(self) -> bool:
+        """Whether its thread waits for it, and does nothing else."""
+        return self.ready and self._loop is None
+
     def wait(self) -> None:
         """Wait to be let out."""
         self._lock.acquire()
@@ -346,7 +351,9 @@ class Gate:
             order = self._order = deque(self._run.journal.order(awaited=False))
         while order and order[0] in self._early:
             self._early.discard(order.popleft())
-        first = self._tickets[0] if self._tickets else None
+        # A loop whose thread waits here itself cannot have what is awaited on it, though its turn came before.
+        busy = {each.thread for each in self._tickets if each.holds_thread}
+        first = next((each for each in self._tickets if each.ready or each.thread not in busy), None)
         if first is None or not first.ready or (order and first.turn > order[0]):
             return None
         if any(self._overdue < mark < first.turn for mark in self.held()):

@@ -1,0 +1,138 @@
+"""Programs that go on while something of theirs is open: a stream, a task, a thread."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import everstep
+from tests.capture.running import environment
+from tests.capture.server import ModelServer
+from tests.integration.cli_support import COMMAND
+
+HEAD = """
+import asyncio, httpx, os, signal, sys
+url = os.environ["MODEL_URL"]
+asked = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Plan. [chunks 4]"}]}
+
+def crash():
+    if "CRASH" in os.environ:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+LEFT_OPEN = """
+client = httpx.Client()
+answer = client.send(client.build_request("POST", url + "/v1/chat/completions", json=asked), stream=True)
+for line in answer.iter_lines():
+    print(line)
+    if line == "data: [DONE]":
+        break
+print(httpx.get(url + "/plain/a").text)
+print(httpx.get(url + "/plain/b").text)
+crash()
+print(httpx.get(url + "/plain/c").text)
+"""
+LEFT_OPEN_AWAITED = """
+async def main():
+    client = httpx.AsyncClient()
+    answer = await client.send(client.build_request("POST", url + "/v1/chat/completions", json=asked), stream=True)
+    async for line in answer.aiter_lines():
+        print(line)
+        if line.startswith("data: [DONE]"):
+            break
+    print((await client.get(url + "/plain/a")).text)
+    print((await client.get(url + "/plain/b")).text)
+    crash()
+    print((await client.get(url + "/plain/c")).text)
+
+asyncio.run(main())
+"""
+ORDERS = """
+with httpx.stream("POST", url + "/v1/chat/completions", json=asked) as answer:
+    for number, line in enumerate(line for line in answer.iter_lines() if line):
+        if number == 1:
+            print("ordered", httpx.post(url + "/plain/order", json={"item": line}).text, flush=True)
+        if number == 2:
+            crash()
+"""
+BLOCKS = """
+url = url.replace("127.0.0.1", "localhost")  # which the loop looks up in a thread
+
+async def worker(name, client):
+    got = []
+    for number in range(3):
+        got.append((await client.get(f"{url}/plain/{name}-{number}")).json()["counter"])
+        got.append(httpx.get(f"{url}/plain/tool-{name}-{number}").json()["counter"])  # a tool that blocks the loop
+    return got
+
+async def main():
+    async with httpx.AsyncClient() as client:
+        for got in await asyncio.gather(*(worker(name, client) for name in range(8))):
+            print(got)
+
+asyncio.run(main())
+"""
+
+
+class Recorded:
+    """A program in a folder, and the server that it asks."""
+
+    def __init__(self, folder: Path, program: str, server: ModelServer) -> None:
+        self.folder, self.server = folder, server
+        (folder / "agent.py").write_text(HEAD + program)
+
+    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """A command on it."""
+        command = [*COMMAND, *words, "--trail", "t.db", "--", sys.executable, "agent.py"]
+        known = environment(self.server.url, **more)
+        return subprocess.run(
+            command, cwd=self.folder, env=known, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def asked(self, path: str) -> int:
+        """How often the server was asked for something."""
+        return sum(request.path.endswith(path) for request in self.server.requests)
+
+
+@pytest.mark.parametrize("program", [LEFT_OPEN, LEFT_OPEN_AWAITED])
+def test_a_stream_that_was_had_whole_and_left_open_is_not_asked_again(tmp_path: Path, program: str) -> None:
+    """Promise 2: the client stopped at its last event, and went on; so do those of several libraries."""
+    with ModelServer() as server:
+        agent = Recorded(tmp_path, program, server)
+        killed = agent.run("record", "--id", "trip", CRASH="1")
+        assert killed.returncode == -9
+        resumed = agent.run("resume", "trip")
+        assert resumed.returncode == 0, resumed.stderr
+        assert resumed.stdout.startswith(killed.stdout)
+        assert [agent.asked(path) for path in ("completions", "/a", "/b", "/c")] == [1, 1, 1, 1]
+        replayed = agent.run("replay", "trip", "--sealed")
+        assert replayed.returncode == 0, replayed.stderr
+        assert replayed.stdout == resumed.stdout
+
+
+def test_an_effect_that_followed_chunks_which_came_otherwise_is_not_repeated(tmp_path: Path) -> None:
+    """Promise 3: the stream was cut off, is asked again and says something else. The order was placed all the same."""
+    with ModelServer() as server:
+        agent = Recorded(tmp_path, ORDERS, server)
+        agent.run("record", "--id", "trip", CRASH="1")
+        assert agent.asked("/order") == 1
+        for _ in range(2):
+            resumed = agent.run("resume", "trip")
+            assert resumed.returncode == 4
+            assert "changed argument" in resumed.stderr
+            assert "Traceback" not in resumed.stderr
+        assert agent.asked("/order") == 1
+
+
+def test_a_call_that_blocks_a_loop_beside_calls_that_are_awaited_there_holds_up_nothing(tmp_path: Path) -> None:
+    with ModelServer(delay=0.02) as server:
+        agent = Recorded(tmp_path, BLOCKS, server)
+        recorded = agent.run("record", "--id", "trip")
+        assert recorded.returncode == 0, recorded.stderr
+        replayed = agent.run("replay", "trip", "--sealed")
+        assert replayed.returncode == 0, replayed.stderr
+        assert replayed.stdout == recorded.stdout
+    with everstep.open(tmp_path / "t.db") as trail:
+        assert trail.verify("trip").ok
