@@ -166,3 +166,38 @@ def test_a_step_of_a_task_that_is_older_than_the_run_is_told_to_escape() -> None
 
     with pytest.warns(EscapedStepWarning, match="outside of the run that is live"):
         assert asyncio.run(main()) is Status.COMPLETED
+
+
+@everstep.step
+async def late(number: int) -> int:
+    """The earlier it was asked for, the later it comes."""
+    await asyncio.sleep(0.002 * (8 - number))
+    return number
+
+
+@everstep.step
+async def after(seen: list[int]) -> int:
+    """A crash, once."""
+    if not HERE.known:
+        HERE.known = {"crashed"}
+        raise Crash
+    return len(seen)
+
+
+async def as_they_come() -> list[int]:
+    """What came, in its order."""
+    seen = [await each for each in asyncio.as_completed([late(number) for number in range(8)])]
+    await after(seen)
+    return seen
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_has_come_comes_in_the_same_order_again(loop: str) -> None:
+    """An eager task takes its recorded outcome before the next one is there: it waits for its turn all the same."""
+    for _ in range(TIMES):
+        HERE.known = set()
+        store = MemoryStore()
+        with pytest.raises(Crash):
+            live(as_they_come, store, loop)
+        steps = [step.output for step in everstep.Trail(store).steps("r") if step.kind is Kind.STEP]
+        assert live(as_they_come, store, loop) == steps

@@ -347,14 +347,12 @@ class Execution(Telling, Stoppable):
 
     # Lanes.
 
-    def lane_began(self, lane: Lane, task: asyncio.Task[Any] | None) -> None:
-        """A lane was spawned."""
+    def lane_began(self, lane: Lane, *, task: bool) -> None:
+        """A lane is spawned."""
         with self.lock:
             lane.scope.at_work += 1
-            self.turnstile.lanes += task is not None
-            if task is not None:
-                self.turnstile.shared = True
-                self.turnstile.tasks.add(task)
+            self.turnstile.lanes += task
+            self.turnstile.shared = self.turnstile.shared or task
 
     def lane_ended(self, lane: Lane, *, whole: bool, task: bool, counted: bool = True) -> None:
         """A lane ended; with `whole`, by itself. What it recorded and did not ask for was removed from the code.

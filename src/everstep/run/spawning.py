@@ -46,17 +46,15 @@ class _Factory:
     def _make(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
         spawned = _lane_for(coro, options)
         if self.previous is None:
-            task = _new_task(coro, spawned, loop=loop, **options)
-        else:
-            task = self.previous(loop, coro, **options)  # type: ignore[assignment] # a Task, or what acts as one
-        return _watched(task, spawned)
+            return _watched(functools.partial(_new_task, coro, spawned, loop=loop, **options), spawned)
+        return _watched(functools.partial(self.previous, loop, coro, **options), spawned)  # type: ignore[arg-type] # a Task, or what acts as one
 
     def _construct(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         spawned = _lane_for(coro, options)
         inner = self.previous.__closure__[0].cell_contents if self.previous.__closure__ else asyncio.Task  # type: ignore[union-attr] # an eager factory has it
         if inner is asyncio.Task:
-            return _watched(_new_task(coro, spawned, **options), spawned)
-        return _watched(inner(coro, **options), spawned)
+            return _watched(functools.partial(_new_task, coro, spawned, **options), spawned)
+        return _watched(functools.partial(inner, coro, **options), spawned)
 
 
 def _new_task(coro: Any, spawned: tuple[Lane, Lane] | None, **options: Any) -> asyncio.Task[Any]:
@@ -152,14 +150,23 @@ def _name_of(coro: Any) -> str:
     return getattr(coro, "__qualname__", None) or type(coro).__qualname__
 
 
-def _watched(task: asyncio.Task[Any], spawned: tuple[Lane, Lane] | None) -> asyncio.Task[Any]:
-    if spawned is not None:
-        origin, lane = spawned
-        if not task.done():  # an eager one may be, or is in a step by now
-            OF_TASK.setdefault(task, lane)
+def _watched(make: Callable[[], asyncio.Task[Any]], spawned: tuple[Lane, Lane] | None) -> asyncio.Task[Any]:
+    if spawned is None:
+        return make()
+    origin, lane = spawned
+    if lane is not origin:
+        lane.run.lane_began(lane, task=True)  # before it is made: an eager one begins at once, and is one of several
+    try:
+        task = make()
+    except BaseException:
         if lane is not origin:
-            lane.run.lane_began(lane, task)
-            task.add_done_callback(functools.partial(_ended, lane))
+            lane.run.lane_ended(lane, whole=False, task=True)
+        raise
+    if not task.done():  # an eager one may be, or is in a step by now
+        OF_TASK.setdefault(task, lane)
+    if lane is not origin:
+        lane.run.turnstile.tasks.add(task)
+        task.add_done_callback(functools.partial(_ended, lane))
     return task
 
 
@@ -185,7 +192,7 @@ def _job(origin: Lane, function: Callable[..., Any], args: tuple[Any, ...]) -> C
     """The function, run in a lane of its own. Also set for the thread: the job may bring a context copied earlier."""
     lane = _beside(origin, "job", _function_name(function, args))
     if lane is not origin:
-        lane.run.lane_began(lane, None)
+        lane.run.lane_began(lane, task=False)
     begin = _beginning(origin)
 
     def job(*args: Any, **kwargs: Any) -> Any:
@@ -284,7 +291,7 @@ def _start_in_lane(self: threading.Thread) -> None:
 
     self.run = run_in_lane  # type: ignore[method-assign] # of this one thread
     if awaited:
-        lane.run.lane_began(lane, None)
+        lane.run.lane_began(lane, task=False)
     if lane.run.captured is not None:
         lane.run.captured.senses.joined_by(self, lane)
     try:
