@@ -2,7 +2,7 @@
 
 Tasks: a factory on the event loop, while runs are live on it. Threads and jobs: `Thread.start` and
 `ThreadPoolExecutor.submit` are wrapped once, when the first run begins, and stay so; without a run they pass straight
-through. Other pools are served by `everstep.submit`.
+through; jobs of `multiprocessing`'s pools of threads likewise (pools.py). Other pools are served by `everstep.submit`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from importlib import import_module
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
@@ -24,7 +25,8 @@ from everstep.trail.late import asyncio
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_NO_LANES = ("concurrent.futures.thread", "everstep.")  # threads of pools, whose jobs have lanes, and our own
+_POOLS = "multiprocessing.pool"
+_NO_LANES = ("concurrent.futures.thread", _POOLS, "everstep.")  # threads of pools, whose jobs have lanes, and our own
 _LOOK_BACK = 6  # frames between a factory and the asyncio function that spawns
 _factories: WeakKeyDictionary[asyncio.AbstractEventLoop, _Factory] = WeakKeyDictionary()
 
@@ -182,15 +184,15 @@ def submit(pool: Executor, function: Callable[P, T], /, *args: P.args, **kwargs:
     lane = here()
     if lane is None:
         return pool.submit(function, *args, **kwargs)
-    job = _job(lane, function, args)
+    job = job_of(lane, function, args)
     if isinstance(pool, ThreadPoolExecutor):
         return _submit(pool, job, *args, **kwargs)
     return pool.submit(job, *args, **kwargs)
 
 
-def _job(origin: Lane, function: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
+def job_of(origin: Lane, function: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
     """The function, run in a lane of its own. Also set for the thread: the job may bring a context copied earlier."""
-    lane = _beside(origin, "job", _function_name(function, args))
+    lane = beside(origin, "job", _function_name(function, args))
     if lane is not origin:
         lane.run.lane_began(lane, task=False)
     begin = _beginning(origin)
@@ -214,7 +216,7 @@ def _job(origin: Lane, function: Callable[..., Any], args: tuple[Any, ...]) -> C
     return job
 
 
-def _beside(origin: Lane, kind: str, name: str) -> Lane:
+def beside(origin: Lane, kind: str, name: str) -> Lane:
     """A new lane for what a thread does; of a run that is over, the same one, where every step is refused."""
     if origin.run.closed:
         return origin
@@ -255,7 +257,7 @@ def _submit_in_lane(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: 
     lane = here()
     if lane is None:
         return _submit(self, fn, *args, **kwargs)
-    job = _job(lane, fn, args)
+    job = job_of(lane, fn, args)
     future = _submit(self, job, *args, **kwargs)
     if lane.run.captured is not None:
         lane.run.captured.submitted(future, job.__dict__["lane"])
@@ -265,12 +267,15 @@ def _submit_in_lane(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: 
 @functools.wraps(_start)
 def _start_in_lane(self: threading.Thread) -> None:
     target = getattr(self, "_target", None)
-    own = (getattr(target, "__module__", None) or "").startswith(_NO_LANES)
+    module = getattr(target, "__module__", None) or ""
+    own = module.startswith(_NO_LANES)
+    if module == _POOLS:
+        _watch_pools()
     origin = None if own else here()
     if origin is None:
         _start(self)
         return
-    lane = _beside(origin, "thread", _function_name(self if target is None else target))
+    lane = beside(origin, "thread", _function_name(self if target is None else target))
     run, is_new = self.run, lane is not origin
     awaited = is_new and not self.daemon  # a daemon may never end, and nobody waits for it to
     begin = _beginning(origin)
@@ -308,3 +313,11 @@ def watch_threads() -> None:
         ThreadPoolExecutor.submit = _submit_in_lane  # type: ignore[assignment, method-assign] # this is the wrapping
     if threading.Thread.start is _start:
         threading.Thread.start = _start_in_lane  # type: ignore[method-assign] # as above
+    _watch_pools()
+
+
+def _watch_pools() -> None:
+    """Those of `multiprocessing`, where somebody has loaded them."""
+    loaded = sys.modules.get(_POOLS)
+    if hasattr(loaded, "ThreadPool"):  # else it is half loaded, and has started nothing
+        import_module("everstep.run.pools").watch_pools(loaded)
