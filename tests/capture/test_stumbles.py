@@ -41,6 +41,15 @@ def test_a_call_can_have_failed_with_any_error(tmp_path: Path, failure: str, rai
         assert len(server.requests) == 1
 
 
+def test_calls_to_one_host_are_told_apart(tmp_path: Path) -> None:
+    with ModelServer() as server, everstep.open(tmp_path / "trail.db") as trail, everstep.capture(trail, "trip"):
+        httpx.get(f"{server.url}/plain/a?key=1")
+        httpx.post(f"{server.url}/plain/{'b' * 60}")
+    found = run("show", "trip", "--trail", tmp_path / "trail.db").stdout
+    assert " GET 127.0.0.1/plain/a " in found
+    assert f" POST 127.0.0.1/plain/{'b' * 30}... " in found
+
+
 def test_how_an_answer_travelled_is_no_difference_between_runs_and_what_it_said_is(tmp_path: Path) -> None:
     with ModelServer() as server, everstep.open(tmp_path / "trail.db") as trail:
         for run_id in ("one", "two"):

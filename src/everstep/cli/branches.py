@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from everstep.cli.output import Cell, Output
 from everstep.cli.plain import sizes
 from everstep.cli.questions import prompt_text
@@ -9,11 +11,14 @@ from everstep.cli.style import STYLES, result_of
 from everstep.cli.text import count, duration, size
 from everstep.cli.tree import Fold, Line
 from everstep.codec.record import StepRecord
+from everstep.codec.shown import cut, safe
+from everstep.errors import ErasedError
 from everstep.model import Kind, Status
 from everstep.trail.forking import is_replaced
 from everstep.trail.outline import Node
 
 _WIDE = 200  # characters that a result may take
+_PATH = 40  # characters of what is asked for at a host
 _NAMED = 4  # values that went in
 _DEEP = 12  # levels that are indented; deeper ones say how deep they are
 _MARKS = {
@@ -47,7 +52,7 @@ def row(output: Output, line: Line | Fold, took: dict[str, int] | None = None, *
         Cell(mark, STYLES.get(word, "cyan")),
         "" if node.record.superstep is None else str(node.record.superstep),
         Cell(
-            indent + (f"run {node.status}" if node.kind is Kind.END else node.name),
+            indent + (f"run {node.status}" if node.kind is Kind.END else _name(node)),
             "dim" if node.superseded else "bold" if node.kind is Kind.STEP else "cyan",
         ),
         Cell(duration(node.duration_ms or None), "dim"),
@@ -55,6 +60,18 @@ def row(output: Output, line: Line | Fold, took: dict[str, int] | None = None, *
         Cell("" if took is None or node.open else _size(node.record), "dim"),
         _result(line, at_work=at_work),
     ]
+
+
+def _name(node: Node) -> str:
+    """The name of a step; of a call over HTTP, with what is asked for there: several go to one host."""
+    if node.record.node_type != "http":
+        return node.name
+    try:
+        asked = node.begun.inputs
+    except ErasedError:
+        return node.name
+    url = asked.get("url") if isinstance(asked, dict) else None  # a stranger's may be anything
+    return node.name + cut(safe(urlsplit(url).path), _PATH) if isinstance(url, str) else node.name
 
 
 def _sizes(took: dict[str, int]) -> str:
