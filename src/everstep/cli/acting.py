@@ -21,7 +21,7 @@ from everstep.cli.capturing import (
     unknown_option,
 )
 from everstep.cli.output import Cell
-from everstep.cli.questions import Questions, text_of
+from everstep.cli.questions import Questions
 from everstep.cli.session import Session, StepNumber, about, options, run_ids, session
 from everstep.cli.text import brief, whole
 from everstep.cli.typed import value_of
@@ -33,6 +33,7 @@ from everstep.run.result import PauseInfo, RunResult
 from everstep.run.runner import Runner
 from everstep.run.workflows import Workflow
 from everstep.trail import answers, asking
+from everstep.trail.answers import question_text
 from everstep.trail.inside import failed_so_far, is_map, items_of, outermost
 from everstep.trail.outline import outline
 from everstep.trail.schemas import described
@@ -140,10 +141,12 @@ def _without_value(here: Session, trail: Trail, run: str, pause: int | None, ask
     which = ["--pause", pause] if pause is not None else []
     again = here.command("answer", run, "VALUE", *which)
     if asked.kind is Kind.INTENT:
-        return click.UsageError(f"{text_of(asked)}\n  {again}\n  {here.command('answer', run, '--retry', *which)}")
+        return click.UsageError(
+            f"{question_text(asked)}\n  {again}\n  {here.command('answer', run, '--retry', *which)}"
+        )
     schema = (asked.pause or {}).get("schema")
     takes = "JSON, or text" if schema is None else described(schema)
-    return click.UsageError(f"{run} asks: {text_of(asked)}\n  {again}\nVALUE is {takes}.")
+    return click.UsageError(f"{run} asks: {question_text(asked)}\n  {again}\nVALUE is {takes}.")
 
 
 def _say_which(here: Session, trail: Trail, run: str, pause: int | None, value: str | None) -> ConflictError | None:
@@ -154,7 +157,7 @@ def _say_which(here: Session, trail: Trail, run: str, pause: int | None, value: 
         return None
     given = "--retry" if value is None else value
     lines = [
-        here.command(*(given if word == "VALUE" else word for word in words)) + f"  # {text_of(row)}"
+        here.command(*(given if word == "VALUE" else word for word in words)) + f"  # {question_text(row)}"
         for words, row in zip(asked.commands(), asked.rows, strict=False)
     ]
     return ConflictError("\n  ".join([f"{run} has {len(asked.rows):,} open questions; say which:", *lines]))

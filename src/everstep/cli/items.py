@@ -8,7 +8,6 @@ from typing import Any
 
 from everstep.cli import plain
 from everstep.cli.output import Cell, Column
-from everstep.cli.questions import text_of
 from everstep.cli.session import Session, is_interrupted, standing
 from everstep.cli.style import status_cell
 from everstep.cli.text import brief, cut, duration
@@ -16,6 +15,7 @@ from everstep.codec.record import StepRecord
 from everstep.errors import EverstepError
 from everstep.model import Run, Status
 from everstep.trail import answers
+from everstep.trail.answers import question_text
 from everstep.trail.inside import Item, item, items_of
 from everstep.trail.trail import Trail
 
@@ -74,7 +74,7 @@ class Items:
             return Cell(cut(str(found.error), _WIDE), "red")
         if found.run.status is Status.PAUSED:
             asked = answers.questions(self._trail, self._trail.store.run(found.run.id))
-            return Cell(cut(text_of(asked[0][1]), _WIDE) if asked else "answered", "yellow")
+            return Cell(cut(question_text(asked[0][1]), _WIDE) if asked else "answered", "yellow")
         return Cell(brief(found.output, _WIDE) if found.output is not None else "-")
 
     def data(self) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from everstep.codec.record import StepRecord
 from everstep.errors import ErasedError
 from everstep.model import FINISHED, Kind, Run, Status
 from everstep.trail import answers
-from everstep.trail.answers import unknown_prompt
+from everstep.trail.answers import question_text, unknown_prompt
 from everstep.trail.outline import Outline
 from everstep.trail.trail import Trail
 
@@ -39,7 +39,7 @@ class Questions:
         for row in self.rows[:_FIRST]:
             style = STYLES["unknown" if row.kind is Kind.INTENT else "paused"]
             inside = "" if row.run_id == self.run.id else f"  [{row.run_id}]"
-            yield "waits for", Cell(text_of(row) + inside, style)
+            yield "waits for", Cell(question_text(row) + inside, style)
         if len(self.rows) > _FIRST:
             yield "", f"... and {len(self.rows) - _FIRST:,} more"
 
@@ -72,16 +72,6 @@ def _data(row: StepRecord) -> dict[str, Any]:
     asked = _asked(row)
     more = {name: plain.plain(asked.get(name)) for name in ("options", "schema", "deadline")}
     return found | {"prompt": plain.plain(prompt_of(row)) if asked else None} | more
-
-
-def text_of(row: StepRecord) -> str:
-    """What is asked, and what may be answered."""
-    if row.kind is Kind.INTENT:
-        return unknown_prompt(row)
-    asked = _asked(row)
-    options = f" ({', '.join(brief(option, _WIDE) for option in asked['options'])})" if asked.get("options") else ""
-    until = f" until {asked['deadline']}" if asked.get("deadline") else ""
-    return f"{prompt_text(row)}{options}{until}"
 
 
 def prompt_text(row: StepRecord) -> str:

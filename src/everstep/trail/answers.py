@@ -25,6 +25,7 @@ CANCEL, STOP = "cancel", "stop"  # what whoever works on a run can be asked
 _CHILDREN = 1_000_000  # of one run: all of them
 _NAMED = 5  # open questions that an error names
 _WIDE = 60  # characters of an argument that a question shows
+_LONG = 200  # characters that a prompt, or an option, may take
 
 
 def unknown_prompt(step: StepRecord) -> str:
@@ -38,6 +39,21 @@ def unknown_prompt(step: StepRecord) -> str:
         f"The run was cut off inside the external step {step.name!r}{given}, and nobody knows whether it took effect. "
         "If it did, say what it returned; if not, have it tried again."
     )
+
+
+def question_text(step: StepRecord) -> str:
+    """What is asked, and what may be answered, in one line."""
+    if step.kind is Kind.INTENT:
+        return unknown_prompt(step)
+    try:
+        asked = step.pause
+    except ErasedError:
+        return "(erased)"
+    if not isinstance(asked, dict) or not isinstance(asked.get("prompt"), str):
+        return brief(asked, _LONG)
+    options = f" ({', '.join(brief(option, _LONG) for option in asked['options'])})" if asked.get("options") else ""
+    until = f" until {asked['deadline']}" if asked.get("deadline") else ""
+    return f"{cut(asked['prompt'], _LONG)}{options}{until}"
 
 
 def waiting(trail: Trail, run: RunRow) -> list[StepRecord]:

@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from everstep.codec.record import StepRecord
-from everstep.codec.shown import brief, cut
-from everstep.errors import ErasedError
 from everstep.model import FINISHED, Kind, Run, Status, StepError
-from everstep.trail.answers import questions, unknown_prompt
+from everstep.trail.answers import question_text, questions
 from everstep.trail.inside import Failed, failed_so_far, item, items_of
 from everstep.trail.why.report import FailedItem, Question
 from everstep.trail.why.tracing import Trace
@@ -71,22 +69,7 @@ def is_unknown(asked: list[StepRecord]) -> bool:
 def questions_of(asked: list[StepRecord]) -> Iterator[Question]:
     """The first of them, in words."""
     for row in asked[:_ASKED]:
-        yield Question(row.run_id, row.seq, row.name, _question(row))
-
-
-def _question(row: StepRecord) -> str:
-    """What is asked, and what may be answered."""
-    if row.kind is Kind.INTENT:
-        return unknown_prompt(row)
-    try:
-        pause = row.pause
-    except ErasedError:
-        return "(erased)"
-    if not isinstance(pause, dict) or not isinstance(pause.get("prompt"), str):
-        return brief(pause, _WIDE)
-    options = f" ({', '.join(brief(option, _WIDE) for option in pause['options'])})" if pause.get("options") else ""
-    until = f" until {pause['deadline']}" if pause.get("deadline") else ""
-    return f"{cut(pause['prompt'], _WIDE)}{options}{until}"
+        yield Question(row.run_id, row.seq, row.name, question_text(row))
 
 
 def answers(run: Run, asked: list[StepRecord]) -> Iterator[str]:
