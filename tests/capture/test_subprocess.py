@@ -94,14 +94,15 @@ def timeouts() -> list[Any]:
     with pytest.raises(subprocess.TimeoutExpired) as late:
         subprocess.run(SLEEPS, capture_output=True, timeout=0.5, check=False)
     said += [late.value.output, late.value.stderr, late.value.timeout]
-    process = subprocess.Popen(SLEEPS, stdout=subprocess.DEVNULL)
-    with pytest.raises(subprocess.TimeoutExpired):
+    with pytest.raises(subprocess.TimeoutExpired) as late:
+        subprocess.run(SLEEPS, stdout=subprocess.DEVNULL, timeout=0.1, check=False)
+    process, said = subprocess.Popen(SLEEPS, stdout=subprocess.DEVNULL), [*said, str(late.value)]
+    with pytest.raises(subprocess.TimeoutExpired) as late:
         process.wait(0.05)
-    said += [process.poll(), process.returncode]
+    said += [process.poll(), process.returncode, str(late.value)]
     process.kill()
     said += [process.wait(), process.poll()]
-    looks = 0
-    process = subprocess.Popen([*PYTHON, "import time; time.sleep(0.1)"])
+    looks, process = 0, subprocess.Popen([*PYTHON, "import time; time.sleep(0.1)"])
     while process.poll() is None:
         looks += 1
         time.sleep(0.01)

@@ -40,7 +40,7 @@ class Transcript:
         self.pid = pid
         self._merged = merged  # kinds of which what follows one another is one
         self.items: list[Item] = []
-        self.waits: list[Any] = []  # when the program looked for its end in vain: "poll", "timeout", [bytes read]
+        self.waits: list[Any] = []  # when the program looked for its end in vain: "poll", seconds, [bytes read]
         self.reads: dict[str, list[int]] = {}  # sizes of reads, where the program can see them
         self.exit: int | None = None
         self._lock = threading.Lock()

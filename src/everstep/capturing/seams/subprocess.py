@@ -96,8 +96,8 @@ def _waiting(plain: Any) -> Any:
             return _wait_for_played(self, tape, timeout)
         try:
             status = plain(self, timeout)
-        except subprocess.TimeoutExpired:
-            tape.transcript.waits.append("timeout")
+        except subprocess.TimeoutExpired as late:
+            tape.transcript.waits.append(float(late.timeout))
             raise
         tape.ended(status)
         return status
@@ -232,8 +232,9 @@ def _dress(popen: Any, tape: Tape) -> None:
 
 
 def _wait_for_played(popen: Any, tape: Tape, timeout: float | None) -> Any:
-    if tape.waited("wait") is not None:
-        raise subprocess.TimeoutExpired(popen.args, timeout or 0.0)
+    known = tape.waited("wait")
+    if known is not None:  # what is left of a longer time, where several ends are waited for
+        raise subprocess.TimeoutExpired(popen.args, known if isinstance(known, float) else timeout or 0.0)
     if tape.transcript.exit is None:
         raise tape.never_ended()
     with tape.blocking():
