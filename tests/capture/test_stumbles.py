@@ -134,6 +134,23 @@ def everstep_of(folder: Path, program: str, *words: str) -> subprocess.Completed
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
 
 
+FAILS = """
+import httpx, os
+for page in "abc":
+    httpx.get(os.environ["MODEL_URL"] + "/plain/" + page)
+print(httpx.get(os.environ["MODEL_URL"] + "/nothing").json()["rate"])
+"""
+
+
+def test_the_commands_that_go_on_with_a_program_name_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ModelServer() as server:
+        monkeypatch.setenv("MODEL_URL", server.url)
+        assert everstep_of(tmp_path, FAILS, "record", "--id", "trip").returncode == 1
+    said = run("why", "trip", "--trail", tmp_path / "t.db").stderr.splitlines()
+    program = f"-- {sys.executable} agent.py"
+    assert [line.split()[2] for line in said if line.endswith(program)] == ["fork", "resume"]
+
+
 def test_a_program_that_is_resumed_until_it_is_done_is_done(tmp_path: Path) -> None:
     assert everstep_of(tmp_path, "print('once')", "record", "--id", "trip").returncode == 0
     again = everstep_of(tmp_path, "print('once')", "resume", "trip")

@@ -36,5 +36,7 @@ def why(run: str) -> None:
         here.output.talk(f"{run} is half copied. {to_finish(here, run)}")
         return
     for words in (shlex.split(line)[1:] for line in found.next):
-        app = still_to_name(about(trail, words[1])) if words[0] == "resume" else []
-        here.output.talk(f"next: {here.command(*words, *app)}")
+        code = still_to_name(about(trail, words[1])) if words[0] in {"resume", "fork"} else []
+        if words[0] == "fork" and "--" not in code:  # of a workflow it is made first, and resumed then
+            code = []
+        here.output.talk(f"next: {here.command(*words, *code)}")
