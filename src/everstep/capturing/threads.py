@@ -227,6 +227,10 @@ class Gate:
             if ticket is not None:
                 self.drop(ticket)
 
+    def is_waited_at(self) -> bool:
+        """Whether an answer is on its way to the code."""
+        return bool(self._tickets)
+
     def went(self, turn: float) -> None:
         """An answer on record is with the code by now, whichever way it took."""
         self._early.add(turn)

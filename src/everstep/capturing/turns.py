@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def part_came(exchange: Exchange) -> None:
     """Let a part that was just received wait for its turn, and note when it was there. Alone it need not."""
     run, gate, ticket, turn = exchange.run, exchange.session.gate, None, 0.0
-    together = len(exchange.session.open_calls) > 1
+    together = len(exchange.session.open_calls) > 1 or gate.is_waited_at()  # there may be an end that is being written
     if run.pen is not None and (together or gate.shared):  # the last call may follow on others that are over
         with run.lock:
             turn = run.turnstile.mark(run.pen.scribe.claim.seq)
