@@ -49,6 +49,38 @@ async def main():
 
 asyncio.run(main())
 """
+SEVERAL = """
+client = httpx.Client()
+answers = [
+    client.send(client.build_request("POST", url + "/v1/chat/completions", json=asked | {"n": number}), stream=True)
+    for number in range(3)
+]
+for answer in reversed(answers):
+    for line in answer.iter_lines():
+        print(line)
+        if line == "data: [DONE]":
+            break
+print(httpx.get(url + "/plain/a").text)
+print(httpx.get(url + "/plain/b").text)
+crash()
+print(httpx.get(url + "/plain/c").text)
+"""
+BOTH_WAYS = """
+async def main():
+    client = httpx.Client()
+    answer = client.send(client.build_request("POST", url + "/v1/chat/completions", json=asked), stream=True)
+    for line in answer.iter_lines():
+        print(line)
+        if line == "data: [DONE]":
+            break
+    async with httpx.AsyncClient() as other:
+        print((await other.get(url + "/plain/a")).text)
+    print(httpx.get(url + "/plain/b").text)
+    crash()
+    print(httpx.get(url + "/plain/c").text)
+
+asyncio.run(main())
+"""
 ORDERS = """
 with httpx.stream("POST", url + "/v1/chat/completions", json=asked) as answer:
     for number, line in enumerate(line for line in answer.iter_lines() if line):
@@ -96,8 +128,10 @@ class Recorded:
         return sum(request.path.endswith(path) for request in self.server.requests)
 
 
-@pytest.mark.parametrize("program", [LEFT_OPEN, LEFT_OPEN_AWAITED])
-def test_a_stream_that_was_had_whole_and_left_open_is_not_asked_again(tmp_path: Path, program: str) -> None:
+@pytest.mark.parametrize(("program", "streams"), [(LEFT_OPEN, 1), (LEFT_OPEN_AWAITED, 1), (SEVERAL, 3), (BOTH_WAYS, 1)])
+def test_a_stream_that_was_had_whole_and_left_open_is_not_asked_again(
+    tmp_path: Path, program: str, streams: int
+) -> None:
     """Promise 2: the client stopped at its last event, and went on; so do those of several libraries."""
     with ModelServer() as server:
         agent = Recorded(tmp_path, program, server)
@@ -106,7 +140,7 @@ def test_a_stream_that_was_had_whole_and_left_open_is_not_asked_again(tmp_path: 
         resumed = agent.run("resume", "trip")
         assert resumed.returncode == 0, resumed.stderr
         assert resumed.stdout.startswith(killed.stdout)
-        assert [agent.asked(path) for path in ("completions", "/a", "/b", "/c")] == [1, 1, 1, 1]
+        assert [agent.asked(path) for path in ("completions", "/a", "/b", "/c")] == [streams, 1, 1, 1]
         replayed = agent.run("replay", "trip", "--sealed")
         assert replayed.returncode == 0, replayed.stderr
         assert replayed.stdout == resumed.stdout

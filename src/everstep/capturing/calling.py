@@ -85,10 +85,10 @@ class RecordedChunks(Iterator[Any]):
 @threads.away
 def call(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Any]]) -> tuple[Any, Chunks | RecordedChunks]:
     """Head and chunks of the answer. `live` makes the call and gives both. Raises what it raises, or raised."""
-    for other in left_whole(lane):
+    for other in left_whole(lane, None):
         if other.outcome is not None:
             other.left()
-        elif other.loop is None:
+        else:
             settle(other, other.end())
     exchange = Exchange(lane, asked, None)
     if exchange.outcome is not None:
@@ -96,8 +96,7 @@ def call(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Any]]) -> tuple[
         if head is None:
             exchange.served()
         turns.part_due(exchange, 0)
-        exchange.head = head
-        exchange.session.given.add(exchange)
+        exchange.give(head)
         return head, RecordedChunks(exchange, chunks)
     exchange.unknown()
     wait(exchange.begin())
@@ -207,7 +206,7 @@ async def call_awaited(
     except RuntimeError:
         raise UnrecordableError("an event loop that is not asyncio's, as trio's", "asyncio") from None
     turnstile.adopt(loop)
-    for other in left_whole(lane):
+    for other in left_whole(lane, loop):
         if other.outcome is not None:
             await turns.outcome_due_awaited(other)
             other.left()
@@ -222,8 +221,7 @@ async def call_awaited(
             await turns.outcome_due_awaited(exchange)
             exchange.served()
         await turns.part_due_awaited(exchange, 0)
-        exchange.head = head
-        exchange.session.given.add(exchange)
+        exchange.give(head)
         return head, AwaitedRecordedChunks(exchange, chunks)
     exchange.unknown()
     waiter = exchange.begin()

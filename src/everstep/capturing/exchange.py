@@ -113,6 +113,12 @@ class Exchange:
         head, chunks = self.call.form.unpack(stored)
         return head, list(chunks)
 
+    def give(self, head: Any) -> None:
+        """The code gets what is on record, from its head on."""
+        self.head = head
+        if self.outcome is not None:
+            self.session.given.add(self)
+
     def served(self) -> None:
         """All chunks on record were given: what follows them. Raises what the call failed with."""
         self.over = True
@@ -288,12 +294,16 @@ class Exchange:
             self.run.tell_outcome(self.ask, error)
 
 
-def left_whole(lane: Lane) -> list[Exchange]:
-    """The answers that the code of a lane has had whole and neither closed nor read to their ends, when it goes on."""
+def left_whole(lane: Lane, loop: asyncio.AbstractEventLoop | None) -> list[Exchange]:
+    """The answers that the code of a lane has had whole and neither closed nor read to their ends, when it goes on.
+
+    In the order of their calls, and only those that are waited for in the same way: others end when the code ends them.
+    """
     session = lane.run.captured
     if not session.open_calls and not session.given:
         return []
-    return [each for each in (*session.open_calls, *session.given) if each.ask.lane is lane and each.is_whole]
+    there = (each for each in (*session.open_calls, *session.given) if each.ask.lane is lane and each.loop is loop)
+    return sorted((each for each in there if each.is_whole), key=lambda each: each.ask.position)
 
 
 def wait(waiter: Any) -> None:

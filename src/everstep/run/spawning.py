@@ -160,7 +160,7 @@ def _watched(make: Callable[[], asyncio.Task[Any]], spawned: tuple[Lane, Lane] |
         lane.run.lane_began(lane, task=True)  # before it is made: an eager one begins at once, and is one of several
     try:
         task = make()
-    except BaseException:
+    except BaseException:  # whatever it is, there is no task: it goes on its way
         if lane is not origin:
             lane.run.lane_ended(lane, whole=False, task=True)
         raise
