@@ -217,10 +217,14 @@ class Exchange:
         self.chunks.append(chunk)
         self._offsets.append((time.perf_counter() - self._began) * 1000)
 
-    def end(self, error: BaseException | None = None, *, early: bool = False) -> Any:
-        """Record the outcome. What to wait for; None where there is nothing to record."""
+    def end(self, error: BaseException | None = None, *, early: bool = False, awaits: bool = False) -> Any:
+        """Record the outcome. What to wait for; None where there is nothing to record.
+
+        `early`: the code closed the answer before its end, and if it `awaits` more of it, it had not seen that coming.
+        """
         if self.over:
             return None
+        partial = early and (awaits or not self.is_whole)
         self.over = True
         run, ask, inner, call = self.run, self.ask, self.inner, self.call
         assert inner is not None  # noqa: S101 - what has not begun does not end
@@ -235,7 +239,7 @@ class Exchange:
         if error is None and run.stopping is not None and early:
             return None  # it was not the code that had enough of it
         with run.lock:  # so that outcomes are queued in the order of their rows
-            waiter = self._put(stored, duration, error, early=early)
+            waiter = self._put(stored, duration, error, partial=partial)
             self.ticket, self.place = turns.outcome_came(self)
         return waiter
 
@@ -272,9 +276,9 @@ class Exchange:
             about[AGAIN] = True
         return about or None
 
-    def _put(self, stored: Any, duration: float, error: BaseException | None, *, early: bool) -> Any:
+    def _put(self, stored: Any, duration: float, error: BaseException | None, *, partial: bool) -> Any:
         run, ask, scope, call = self.run, self.ask, self.inner.scope, self.call  # type: ignore[union-attr] # it has begun
-        flags = (record.PARTIAL if early else 0) | (record.EXTERNAL if call.external else 0)
+        flags = (record.PARTIAL if partial else 0) | (record.EXTERNAL if call.external else 0)
         if self.loop is not None:
             flags |= record.AWAITED
         status = Status.COMPLETED if error is None else Status.FAILED

@@ -13,12 +13,13 @@ from itertools import accumulate, pairwise
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from everstep.capturing import codings, deltas, providers
+from everstep.capturing import codings, deltas
 from everstep.capturing.calls import Call
 from everstep.capturing.sizes import by_lines, by_placeholders
 from everstep.capturing.telemetry import is_telemetry
 from everstep.policy.redaction import PLACEHOLDER
 from everstep.run.steps import Unknown
+from everstep.trail import providers
 
 Headers = list[tuple[str, str]]
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # they change nothing, so they may go again

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from everstep.capturing.providers import said
 from everstep.cli.output import Cell
 from everstep.cli.plain import reason_of
 from everstep.cli.text import brief, cut, path_text
@@ -12,6 +11,7 @@ from everstep.codec.delta import APPEND, DELETE, SPLICE
 from everstep.codec.record import StepRecord
 from everstep.errors import DamagedError, ErasedError
 from everstep.model import END, Kind
+from everstep.trail.providers import said
 
 STYLES = {
     "completed": "green",

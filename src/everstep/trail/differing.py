@@ -1,7 +1,8 @@
 """What there is to compare in a step, and what differs between two.
 
 Where and when a step ran is no part of it: not its seq, its id, its lane, its run, its times. Nor is how the answer of
-a captured call travelled: not its headers, not the id of a process.
+a captured call travelled: not its headers, not the id of a process. Of a model it is what was said that counts, in one
+piece or in many, and not the ids that come with it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from everstep.codec.values import encode
 from everstep.errors import ErasedError
 from everstep.journal.track import AGAIN, AT, CHAIN, CUT, STEPS, TURNS
 from everstep.model import Kind
+from everstep.trail import providers
 from everstep.trail.compare import Change, changes
 from everstep.trail.outline import Node
+from everstep.trail.parsing import parsed
 from everstep.trail.wording import shown
 
 _OURS = frozenset(
@@ -27,8 +30,11 @@ _OURS = frozenset(
 _TIMES = ("_ms", "_s", "_seconds", "latency", "duration")  # ends of names in the usage: time is no difference
 _OUTPUT = "(the output)"
 _BY_HTTP = frozenset({"headers", "jar", "sizes", "offsets"})
+_MODEL = "model"
+_GIVEN_IDS = frozenset({"tool_call_id", "call_id", "tool_use_id", "previous_response_id"})  # by answers to what follows
+_HAVE_IDS = frozenset({"type", "role", "function"})  # one of these is in the parts of a message that have such an id
 _CARRIED = {  # by the type of a captured call: what only tells how its answer travelled, and is another each time
-    "http": _BY_HTTP, "model": _BY_HTTP, "process": frozenset({"pid", "waits", "reads"}),
+    "http": _BY_HTTP, _MODEL: _BY_HTTP, "process": frozenset({"pid", "waits", "reads"}),
 }  # fmt: skip
 
 
@@ -85,7 +91,8 @@ def heavy(node: Node) -> dict[str, Any]:
         if inputs is None and row.input_digest is not None and row.input_versions is None:
             inputs = f"(known by {row.input_digest.hex()})"
         return {
-            "inputs": inputs, "output": _told(row), "state": _operations(row),
+            "inputs": _asked(inputs) if row.node_type == _MODEL else inputs,
+            "output": _told(row), "state": _operations(row),
             "error": None if error is None else str(error),
             "question": begun.pause,
         }  # fmt: skip
@@ -103,7 +110,22 @@ def _told(row: StepRecord) -> Any:
     carried = _CARRIED.get(row.node_type or "")
     if carried is None or not isinstance(row.output, dict) or not row.output.keys() & {"status", "exit"}:
         return row.output
-    return {name: value for name, value in row.output.items() if name not in carried}
+    told = {name: value for name, value in row.output.items() if name not in carried}
+    if carried is _BY_HTTP and "body" in told:
+        words = providers.said(told) if row.node_type == _MODEL else None
+        body = told.pop("body")
+        told |= {"body": parsed(body)} if words is None else {"said": words}
+    return told
+
+
+def _asked(value: Any) -> Any:
+    """What a model is asked, without the ids that it gave to its answers and calls of tools: new ones each time."""
+    if isinstance(value, list):
+        return [_asked(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    left_out = {*_GIVEN_IDS, "id"} if _HAVE_IDS & value.keys() else _GIVEN_IDS
+    return {name: _asked(part) for name, part in value.items() if name not in left_out}
 
 
 def said(node: Node) -> tuple[Hashable, ...]:

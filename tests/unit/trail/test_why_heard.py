@@ -10,8 +10,9 @@ import pytest
 import everstep
 from everstep.model import StepError
 from everstep.store.memory import MemoryStore
+from everstep.trail.parsing import parsed
 from everstep.trail.why.calls import read
-from everstep.trail.why.heard import alike, parsed, said
+from everstep.trail.why.heard import alike, said
 from everstep.trail.why.where import where
 
 

@@ -136,7 +136,7 @@ class LiveContent(Content):
         call = self._call
         if self._source.reader.exception() is None:
             self._source.reader.set_exception(error)
-        waiter = call.end(early=True)
+        waiter = call.end(early=True, awaits=self._pulling)
         if call.ticket is not None:
             call.session.gate.drop(call.ticket)
         call.run.turnstile.give_up(call.place)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -10,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from everstep.codec.record import StepRecord
-from everstep.codec.shown import label
+from everstep.trail.parsing import parsed
 from everstep.trail.why.values import key_of, words_of
 
 if TYPE_CHECKING:
     from everstep.trail.why.calls import Call
 
-_LONG = 2_000_000  # characters of a text that is still parsed
 _BY_HTTP = frozenset({"http", "model"})
 _MCP = frozenset({"mcp", "tool"})
 _ABOUT = frozenset({  # parts of a model's answer that are about it, and not what it said
@@ -24,7 +22,6 @@ _ABOUT = frozenset({  # parts of a model's answer that are about it, and not wha
     "system_fingerprint", "service_tier",
 })  # fmt: skip
 _REFUSED = 400  # the status from which on an answer is none
-_DEEP = 60  # values inside values
 _SEGMENTS = 12  # of a path that are looked at
 
 
@@ -70,70 +67,6 @@ def _result(told: dict[str, Any]) -> Any:
 
 def _is_text(part: Any) -> bool:
     return isinstance(part, dict) and isinstance(part.get("text"), str)
-
-
-def parsed(text: Any) -> Any:
-    """What a text holds where it is JSON, or events of it; else the text."""
-    if not isinstance(text, str) or len(text) > _LONG:
-        return text
-    begin = text.lstrip()[:6]
-    found: Any = text
-    try:
-        if begin.startswith(("{", "[")):
-            found = json.loads(text)
-        elif begin.startswith(("data:", "event:")):
-            found = _joined(text)
-    except (ValueError, RecursionError):
-        pass  # then it is a text, and what is wrong with it will be looked at
-    return found if _is_flat(found) else text
-
-
-def _is_flat(value: Any) -> bool:
-    """Whether a value can be gone through: JSON of a thousand brackets is nothing that people read."""
-    level = [value]
-    for _ in range(_DEEP):
-        level = [
-            part
-            for each in level
-            if isinstance(each, dict | list)
-            for part in (each.values() if isinstance(each, dict) else each)
-        ]
-        if not level:
-            return True
-    return False
-
-
-def _joined(text: str) -> Any:
-    """Events as one value: what is the same in all of them once, and the pieces of a text together."""
-    found: dict[str, list[Any]] = defaultdict(list)
-    for line in text.splitlines():
-        data = line.removeprefix("data:").strip()
-        if line.startswith("data:") and data.startswith("{"):
-            for path, part in _leaves(json.loads(data)):
-                found[path].append(part)
-    made: dict[str, Any] = {}
-    for path, parts in found.items():
-        name = path.rpartition(".")[2]
-        made[path if name in made else name] = _one(parts)
-    return made or text
-
-
-def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
-    waiting = [("", value)]
-    while waiting:
-        path, part = waiting.pop()
-        if isinstance(part, dict):
-            waiting += [(path + label(key), inner) for key, inner in part.items()]
-        elif isinstance(part, list):
-            waiting += [(path + label(at), inner) for at, inner in enumerate(part)]
-        elif part is not None:
-            yield path.removeprefix("."), part
-
-
-def _one(parts: list[Any]) -> Any:
-    if all(isinstance(part, str) for part in parts) and len(set(parts)) > 1:
-        return parsed("".join(parts))
-    return parts[-1]
 
 
 def _within(value: Any) -> Any:

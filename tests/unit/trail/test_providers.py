@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from everstep.capturing import providers
+from everstep.trail import providers
 
 TOOL = {"name": "rate", "args": {"city": "Oslo"}}
 GEMINI = {
