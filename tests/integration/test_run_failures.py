@@ -70,6 +70,28 @@ def test_a_failed_run_goes_on_at_its_failure(trail: Trail, shape: Shape, durabil
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_a_failure_before_any_step_leaves_the_earlier_one_to_be_set_right(
+    trail: Trail, shape: Shape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise 2: what failed in an earlier life is not served because the last one ended without reaching it."""
+
+    def broken(*_: Any) -> Any:
+        raise LookupError("before any step")
+
+    async def broken_awaited(*_: Any) -> Any:
+        raise LookupError("before any step")
+
+    shape.prepare()
+    fails(trail, shape.workflow, shape.raises)
+    with monkeypatch.context() as edited:
+        edited.setattr(shape.workflow, "function", broken_awaited if shape.workflow.is_async else broken)
+        fails(trail, shape.workflow, LookupError)
+        fails(trail, shape.workflow, LookupError)
+        assert trail.replay("r", shape.workflow).identical
+    assert Counter(healed(trail, shape.workflow)) == Counter(shape.again)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_a_crash_while_it_goes_on_repeats_nothing_that_was_done(shape: Shape) -> None:
     """Promise 2: not after a second crash during resume either."""
     for name in shape.again:

@@ -6,6 +6,9 @@ import decimal
 import enum
 import json
 import json.decoder
+import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +21,7 @@ import pytest
 
 import everstep
 import everstep.errors
-from everstep import Trail, step, workflow
+from everstep import Status, Trail, step, workflow
 from everstep.errors import ChangedClassError, RecordedError
 from tests.integration.running import Agent, act, calls, crashed, run, twice
 from tests.integration.support import output, python
@@ -278,3 +281,83 @@ def test_a_step_may_raise_stop_iteration_like_any_exception(trail: Trail) -> Non
         return found
 
     assert twice(trail, stopping) == "stopped"
+
+
+NESTED = FRESH.replace(
+    "runner = ", "@everstep.workflow\ndef outer(scale: Round):\n    return flow(scale)\n\nrunner = "
+).replace(".run(flow, ", ".run(outer, ")
+
+
+@pytest.mark.parametrize("program", [FRESH, NESTED], ids=["alone", "inside of another"])
+def test_a_run_whose_record_cannot_be_read_is_left_as_it_is(tmp_path: Path, program: str) -> None:
+    """Promise 5: that a class is another one today is no failure of the run, nor of the run around it."""
+    shapes, trail = tmp_path / "shapes.py", tmp_path / "trail.db"
+
+    def found() -> dict[str, tuple[Status, int]]:
+        with everstep.open(trail) as opened:
+            return {run.id: (run.status, len(opened.steps(run.id))) for run in opened.runs()}
+
+    shapes.write_text(SHAPES.format(more=""))
+    assert python(program, trail, tmp_path, "crash").returncode == 9
+    before = found()
+    shapes.write_text(SHAPES.format(more="colour: str"))
+    assert ChangedClassError.__name__ in python(program, trail, tmp_path, "go on").stderr
+    assert found() == before
+    shapes.write_text(SHAPES.format(more=""))
+    assert output(program, trail, tmp_path, "go on") == "GOOD 6.75 2 9"
+
+
+SCRIPT = """
+import dataclasses, os, sys
+import everstep
+
+class Down(Exception): ...
+
+@dataclasses.dataclass
+class Order:
+    number: int
+
+@everstep.step
+def find(number):
+    print("found", end=" ")
+    return Order(number)
+
+@everstep.step
+def ship(order, find):
+    print("shipped", type(order).__name__, end=" ")
+    if "DOWN" in os.environ:
+        raise Down(order.number)
+    return order
+
+@everstep.workflow
+def sale():
+    try:
+        return ship(find(7), find).number
+    except Down:
+        print("caught", end=" ")
+        raise
+
+if __name__ == "__main__":
+    everstep.Runner(everstep.open("trail.db")).run(sale, id="r")
+"""
+
+
+@pytest.mark.parametrize("how", [["shop.py"], ["-m", "stores.shop"]])
+def test_what_a_script_stores_is_known_to_who_imports_it(tmp_path: Path, how: list[str]) -> None:
+    """Classes, exceptions and functions of a script are those of the module that it is."""
+    (tmp_path / "stores").mkdir()
+    app = "shop" if how == ["shop.py"] else "stores.shop"
+    (tmp_path / app.replace(".", "/")).with_suffix(".py").write_text(SCRIPT)
+
+    def said(*command: str, down: bool = False) -> str:
+        environment = {**os.environ, "EVERSTEP_TRAIL": "trail.db"} | ({"DOWN": "1"} if down else {})
+        done = subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        return f"{done.returncode} {done.stdout}"
+
+    assert said(*how, down=True) == "1 found shipped Order caught "
+    assert said("-m", "everstep", "replay", "r", "--app", app).startswith("0 caught r: identical")
+    assert said("-m", "everstep", "resume", "r", "--app", app, down=True).startswith("1 shipped Order caught ")
+    assert said(*how) == "0 shipped Order "
+    assert said("-m", "everstep", "replay", "r", "--app", app).startswith("0 r: identical")

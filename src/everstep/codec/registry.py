@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from everstep.codec.homes import home_of
 from everstep.errors import ChangedClassError, DamagedError, UnknownClassError, UnstorableError
 
 T = TypeVar("T")
@@ -106,7 +107,7 @@ def _clash(name: str, other: type) -> str:
 
 
 def _default_name(cls: type) -> str:
-    return f"{cls.__module__}:{cls.__qualname__}"
+    return f"{home_of(cls)}:{cls.__qualname__}"
 
 
 def _kind(cls: type) -> str | None:

@@ -85,10 +85,10 @@ class Journal:
 
     def _add(self, entry: Entry) -> None:
         kind = entry.kind
-        if kind == _END:
+        self._go_on()
+        if kind == _END:  # perhaps right behind another: of a run that failed, was taken up, and failed before any step
             self._end = entry
             return
-        self._go_on()
         meta = view(entry.meta)
         size = len(meta)
         tried = meta[record.ATTEMPT] if size > record.ATTEMPT else None

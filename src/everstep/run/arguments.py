@@ -18,6 +18,7 @@ from types import (
 from typing import Any
 
 from everstep.codec.encoding import LIMIT
+from everstep.codec.homes import home_of
 from everstep.codec.values import view
 from everstep.errors import EverstepError, UnstorableError
 from everstep.model import Kind
@@ -234,4 +235,4 @@ def _in_parts(gate: Gate, value: Any, path: str) -> Any:
 
 def name_of(value: Any) -> str:
     """Where a function or class stands: its module and its name there."""
-    return f"{getattr(value, '__module__', None) or ''}:{value.__qualname__}"
+    return f"{home_of(value)}:{value.__qualname__}"

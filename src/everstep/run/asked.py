@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from everstep.codec.chain import Entry
-from everstep.journal.track import Recorded
+from everstep.journal.track import AT, Recorded
 from everstep.run.arguments import Inputs
 from everstep.run.lanes import Lane, Scope
 
@@ -70,6 +70,17 @@ class Ask:
         self.scope: Scope | None = None  # of the attempt at work
         self.entry: Entry | None = None  # its newest row
         self.call: Calls | None = None  # of a graph's node
+
+    def about(self) -> dict[str, Any]:
+        """What every row of the step says."""
+        about: dict[str, Any] = {"index": self.index or None}
+        if self.inputs is not None:
+            about["input_digest"], about["gated_inputs"] = self.inputs.digest, self.inputs.data
+        if self.rewritten:
+            about["metadata"] = {AT: self.position}
+        if self.call is not None:
+            about |= self.call.about()
+        return about
 
     @property
     def digest(self) -> bytes | None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from everstep.codec import chain, frame, record
 from everstep.codec.delta import APPEND, SET
 from everstep.codec.values import encode
-from everstep.errors import ConcurrentStepsError, DivergenceError, RunStoppedError, UnknownOutcomeError
+from everstep.errors import ConcurrentStepsError, DivergenceError, EverstepError, RunStoppedError, UnknownOutcomeError
 from everstep.journal import Journal
-from everstep.journal.track import AT, CHAIN, STEPS, UNKNOWN, Recorded, flags_of, unasked
+from everstep.journal.track import CHAIN, STEPS, UNKNOWN, Recorded, flags_of, unasked
 from everstep.model import Kind, Status
 from everstep.policy.redaction import PLACEHOLDER
 from everstep.run import faults
@@ -177,6 +177,13 @@ class Execution(Telling, Stoppable):
 
     def payload(self, entry: chain.Entry) -> list[Any]:
         """What a row carries, its classes found where the code can name them."""
+        try:
+            return self._read(entry)
+        except EverstepError as error:
+            self.cannot_read(error)
+            raise
+
+    def _read(self, entry: chain.Entry) -> list[Any]:
         assert self.pen is not None  # noqa: S101 - a run without a store has no rows
         body = frame.unpack(entry.data[chain.KEY_SIZE :])
         found: list[Any] = self.reach.decode(body, self.pen.scribe.fetch)
@@ -213,18 +220,6 @@ class Execution(Telling, Stoppable):
             self.at_work.discard(ask.scope)
         return (time.perf_counter() - ask.began) * 1000
 
-    @staticmethod
-    def _about(ask: Ask) -> dict[str, Any]:
-        """What every row of a step says."""
-        about: dict[str, Any] = {"index": ask.index or None}
-        if ask.inputs is not None:
-            about["input_digest"], about["gated_inputs"] = ask.inputs.digest, ask.inputs.data
-        if ask.rewritten:
-            about["metadata"] = {AT: ask.position}
-        if ask.call is not None:
-            about |= ask.call.about()
-        return about
-
     def put(
         self,
         ask: Ask,
@@ -245,7 +240,7 @@ class Execution(Telling, Stoppable):
                 self._check_over(ask)
             parent = self.begun(lane.scope)
             self._write_lane_ends()
-            about = self._about(ask)
+            about = ask.about()
             if not whole:
                 about.pop("gated_inputs", None)
             if "metadata" in about and "metadata" in detail:
@@ -322,7 +317,7 @@ class Execution(Telling, Stoppable):
             parent = self.begun(scope.place.scope)
             entry = self.pen.draft(
                 scope.name, kind=Kind.COMPOSITE_START, status=Status.ACTIVE, parent=parent,
-                lane=scope.place.path or None, attempt=scope.attempt, **self._about(scope.ask),
+                lane=scope.place.path or None, attempt=scope.attempt, **scope.ask.about(),
             )  # fmt: skip
             scope.id, scope.start = entry.seq, False
             scope.ask.rewritten = False

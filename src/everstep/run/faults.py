@@ -16,6 +16,7 @@ from typing import Any
 
 from everstep import errors
 from everstep.codec.chain import Entry
+from everstep.codec.homes import home_of, imported_as
 from everstep.codec.registry import register
 from everstep.codec.values import decode
 from everstep.errors import JournalError, RecordedError, RedactedValueWarning, UnknownClassError
@@ -183,12 +184,12 @@ class Reach:
         if names is None or id(names) in self._known:
             return
         self._known.add(id(names))
-        self._modules[names.get("__name__", "")] = names
+        self._modules[imported_as(names.get("__name__", ""))] = names
         for value in list(names.values()):
             if isinstance(value, ModuleType):
                 self._modules.setdefault(value.__name__, vars(value))
             elif isinstance(value, type):
-                self._classes[value.__module__, value.__qualname__] = value
+                self._classes[home_of(value), value.__qualname__] = value
 
     def __call__(self, module: str, qualname: str) -> Any:
         """What stands there, None if the code cannot name it."""
@@ -207,7 +208,7 @@ class Reach:
             return found
         for names in self._modules.values():
             handed_on = names.get(qualname)
-            if getattr(handed_on, "__module__", None) == module:
+            if handed_on is not None and home_of(handed_on) == module:
                 return handed_on
         above, _, below = module.rpartition(".")
         inner = self._modules.get(above, {}).get(below)

@@ -355,8 +355,7 @@ class Rehearsal(Execution):
         payload = read_payload(entry, Reader(self.trail.store).fetch)
         return payload[place] if len(payload) > place else None
 
-    def payload(self, entry: Entry) -> list[Any]:
-        """What a row carries."""
+    def _read(self, entry: Entry) -> list[Any]:
         assert self.trail is not None  # noqa: S101 - as above
         return read_payload(entry, Reader(self.trail.store).fetch, self.reach.decode)
 

@@ -8,16 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from everstep.errors import (
-    ChangedClassError,
-    DamagedError,
-    DivergenceError,
-    ErasedError,
-    JournalError,
-    PrunedError,
-    StoreError,
-    UnknownClassError,
-)
+from everstep.errors import DivergenceError, JournalError, PrunedError
 from everstep.model import FINISHED, KIND_NUMBER, STATUSES, Kind, Run, Status
 from everstep.run import causes, heart
 from everstep.run.flow import came_of_stopping
@@ -42,7 +33,6 @@ if TYPE_CHECKING:
     from everstep.run.workflows import Workflow
 
 _END = KIND_NUMBER[Kind.END]
-_UNREADABLE = (UnknownClassError, ChangedClassError, StoreError, ErasedError, DamagedError)  # what is on record
 
 
 class Replay(Life):
@@ -108,10 +98,12 @@ class Replay(Life):
         if run.interrupted is not None:
             raise run.interrupted
         self._value, self._error = value, error
-        if isinstance(error, _UNREADABLE) and STATUSES[last.status] is not Status.FAILED:
-            raise error  # it is no doing of the code, and whatever it left undone is no divergence
         if run.beyond is not None and error is not None and came_of_stopping(error):
             run.diverged(*run.beyond)
+        if (
+            error is not None and run.journal.ended_at is not None
+        ):  # its last life may have failed before it came as far
+            run.journal.shared = max(run.journal.shared, run.journal.ended_at)
         if run.divergence is None and not run.came_to_the_end:
             try:
                 run.check_left(run.root.scope)

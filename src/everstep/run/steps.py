@@ -12,6 +12,7 @@ from functools import partial, update_wrapper
 from types import MethodType
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
+from everstep.codec.homes import home_of
 from everstep.errors import EscapedStepWarning, StepTimeoutError
 from everstep.run.arguments import Parameters
 from everstep.run.driving import drive, drive_awaited, known_loop
@@ -163,7 +164,7 @@ class Step(Generic[P, R]):
 
     def __everstep_digest__(self) -> str:
         """What stands for it as an argument, like for any function: its name."""
-        return f"{getattr(self.function, '__module__', '')}:{self.name}"
+        return f"{home_of(self.function)}:{self.name}"
 
     def __repr__(self) -> str:
         return f"<step {self.name!r}>"

@@ -124,6 +124,13 @@ class Stoppable:
             for child in self.children.copy():
                 child.interrupt(error)
 
+    def cannot_read(self, error: EverstepError) -> None:
+        """What is on record cannot be read here. That is no doing of the code: no run has failed by it."""
+        lane: Lane | None = self.root
+        while lane is not None:  # this run, and those that it is inside of
+            lane.run.interrupt(error)
+            lane = lane.run.root.up
+
     def halt(self) -> None:
         """Wake whoever sleeps in a run that takes no further step. Not for handlers of signals: it takes locks."""
         self._halted.set()

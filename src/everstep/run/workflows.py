@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from everstep.codec import chain, record
+from everstep.codec.homes import home_of
 from everstep.errors import MapDiffersError
 from everstep.model import Run
 from everstep.run.arguments import Parameters
@@ -114,7 +115,7 @@ class Workflow(Generic[P, R]):
 
     def __everstep_digest__(self) -> str:
         """What stands for it as an argument, like for any function: its name."""
-        return f"{getattr(self.function, '__module__', '')}:{self.name}"
+        return f"{home_of(self.function)}:{self.name}"
 
     def __repr__(self) -> str:
         return f"<workflow {self.name!r}>"

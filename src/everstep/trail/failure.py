@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
+from everstep.codec.homes import home_of
 from everstep.codec.record import trimmed
 from everstep.codec.values import encode
 from everstep.errors import EverstepError, UnstorableError
@@ -47,7 +48,7 @@ def _origin(error: BaseException) -> list[Any]:
         for name, value in [*getattr(error, "__dict__", {}).items(), *_found_invalid(error)]
         if not name.startswith("__") and _storable({name: value})
     }
-    return trimmed([type(error).__module__, list(args), attributes or None, members])
+    return trimmed([home_of(type(error)), list(args), attributes or None, members])
 
 
 def _found_invalid(error: BaseException) -> list[tuple[str, Any]]:
