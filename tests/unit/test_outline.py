@@ -199,6 +199,20 @@ class TestAFailedRunThatWasRunAgain:
             "ask completed",
         ]
 
+    def test_what_ran_beside_it_in_no_order_is_in_use(self, log: Log) -> None:
+        """The nodes of a graph: those that did not fail are not called again."""
+        lane = "unordered:@0"
+        log.add("shaky", lane=lane, error=ValueError("no"))
+        log.add("fine", lane=lane)
+        log.end(ValueError("no"))
+        log.add("shaky", lane=lane, index=1)
+        assert log.drawn() == [
+            "shaky failed superseded",
+            "fine completed",
+            "end failed superseded",
+            "shaky completed",
+        ]
+
     def test_a_failure_that_was_handled_stays(self, log: Log) -> None:
         log.add("try", error=KeyError("k"))
         log.add("ask", error=ValueError("no"))

@@ -60,8 +60,7 @@ class Track:
 
     @property
     def unordered(self) -> bool:
-        """Whether its steps came in any order, several at a time."""
-        return self.path.rpartition("/")[2].startswith("unordered:")
+        return is_unordered(self.path)
 
     def find(self, name: str, index: int, digest: bytes | None) -> Recorded | None:
         """The newest step with this name and number."""
@@ -83,6 +82,11 @@ class Track:
         if not fitting:
             del self.spare[name, digest]  # whoever looks for what is left has less to look at
         return found
+
+
+def is_unordered(path: str) -> bool:
+    """Whether the steps of a lane came in any order, several at a time."""
+    return path.rpartition("/")[2].startswith("unordered:")
 
 
 def unasked(track: Track, asked: int, shared: int = -1) -> DivergenceError | None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from everstep.codec.record import ID, INDEX, LANE, StepRecord, places
 from everstep.errors import DamagedError, ErasedError
-from everstep.journal.track import AT, CHAIN, RETRY
+from everstep.journal.track import AT, CHAIN, RETRY, is_unordered
 from everstep.model import Kind, Status, StepError
 
 T = TypeVar("T")
@@ -286,9 +286,10 @@ class _Tree:
         lanes = self._lanes.get(parent, {})
         lane = lanes.get(path, [])
         first = position if whole else position + 1
-        for node in lane[first:]:
+        last = position + 1 if is_unordered(path) else len(lane)  # what stands behind it there did not come after it
+        for node in lane[first:last]:
             node.superseded = True
-        del lane[first:]
+        del lane[first:last]
         below = f"{path}/" if path else ""
         for other in [other for other in lanes if other != path and other.startswith(below)]:
             if _spawned_at(other[len(below) :]) > position:
