@@ -22,7 +22,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name what; do \
 		printf '  make %-15s %s\n' "$$name" "$$what"; done
 
-demo: .venv/.ready ## the whole story in a minute, offline
+demo: .venv/.installed ## the whole story in a minute, offline
 	@.venv/bin/everstep demo
 
 test: .venv/.ready ## the tests, on every Python from 3.11 on this machine
@@ -63,7 +63,10 @@ clean: ## remove the environments, caches and build results
 	@rm -rf .venv .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist bench-results
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# An environment is ready when its stamp is newer than what it was made from.
+# An environment is ready when its stamp is newer than what it was made from. For the demo it needs less: a few seconds.
+.venv/.installed: pyproject.toml
+	$(call make_environment,-e '.[capture]')
+
 .venv/.ready .venv-3.11/.ready .venv-3.12/.ready .venv-3.13/.ready .venv-3.14/.ready: pyproject.toml
 	$(call make_environment,-e '.[dev]')
 
@@ -72,7 +75,7 @@ clean: ## remove the environments, caches and build results
 
 define make_environment
 	@[ -n "$(PYTHON)" ] || { echo "No Python 3.11 or later found. Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; }
-	@echo "setting up $(@D) (once, about a minute)"
+	@echo "setting up $(@D) (once; with all that the tests need it takes about a minute)"
 	@if command -v uv >/dev/null 2>&1; then \
 		uv venv --quiet --allow-existing --python "$(PYTHON)" $(@D) && \
 		uv pip install --quiet --python $(@D)/bin/python $(1); \
