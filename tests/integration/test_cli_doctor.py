@@ -55,7 +55,7 @@ class TestDoctor:
 
     def test_people_read_the_same(self, seen: Path) -> None:
         result = run("doctor", "--trail", seen)
-        assert "runs          1 active, 2 completed, 1 failed" in result.stdout
+        assert "runs          1 interrupted, 2 completed, 1 failed" in result.stdout
         assert "interrupted   left" in result.stdout
         assert "verified" not in result.stdout
         assert result.stderr == f"next: everstep show left --trail {seen}\n"

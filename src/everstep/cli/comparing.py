@@ -8,12 +8,15 @@ import click
 
 from everstep.cli import exits, plain
 from everstep.cli.output import Cell, Column, Output
-from everstep.cli.session import Session, options, run_ids, session
+from everstep.cli.session import Session, is_interrupted, options, run_ids, session
 from everstep.cli.style import result_of, status_cell
 from everstep.cli.text import count, duration
-from everstep.model import Kind
+from everstep.model import Kind, Status
+from everstep.trail.compare import Change
 from everstep.trail.comparing import Comparison, Side, StepPair, Verdict
-from everstep.trail.wording import shown
+from everstep.trail.differing import Difference
+from everstep.trail.trail import Trail
+from everstep.trail.wording import IN_A_OR_B, shown
 
 _STYLES = {Verdict.CHANGED: "yellow", Verdict.INSERTED: "green", Verdict.REMOVED: "red", Verdict.MOVED: "cyan"}
 _SHORT = 20  # steps that are shown whole
@@ -22,6 +25,9 @@ _FEW = 6  # changes of one step, or of the state
 _WIDE = 80  # characters that one side of a change may take
 _RESULT = 120
 _DEEP = 12  # levels that are indented
+_WAITS, _INTERRUPTED = "waits for an answer", "interrupted"  # what is said of steps that have not ended
+
+Words = tuple[dict[str, str], dict[str, str]]  # of both runs: what is said for the word of the record
 
 
 @click.command()
@@ -32,20 +38,21 @@ _DEEP = 12  # levels that are indented
 def compare(a: str, b: str, *, everything: bool) -> int:
     """Show how run B differs from run A, step by step. Exits with 4 if it does."""
     here = session()
-    found = here.open().compare(a, b)
+    trail = here.open()
+    found = trail.compare(a, b)
     if here.output.as_json:
         told = found.to_dict(plain.change)
         if not everything:
             told["steps"] = [pair for pair in told["steps"] if pair["verdict"] != Verdict.SAME]
         here.output.data(compare=told)
     else:
-        _tell(here, found, everything=everything)
+        _tell(here, found, (_open_words(trail, found.a), _open_words(trail, found.b)), everything=everything)
     return exits.OK if found.identical else exits.DIFFERENT
 
 
-def _tell(here: Session, found: Comparison, *, everything: bool) -> None:
+def _tell(here: Session, found: Comparison, words: Words, *, everything: bool) -> None:
     output = here.output
-    output.table([Column(""), Column("a"), Column("b")], _figures(found.a, found.b))
+    output.table([Column(""), Column("a"), Column("b")], _figures(found.a, found.b, words))
     for note in found.notes:
         output.talk(f"note: {note}.")
     if found.identical:
@@ -56,7 +63,8 @@ def _tell(here: Session, found: Comparison, *, everything: bool) -> None:
         output.line(Cell("first", "dim"), _where(found.first), Cell(", ".join(found.first.what), "yellow", whole=True))
         output.line()
         columns = [Column(""), Column("a", right=True), Column("b", right=True), Column("step"), Column("")]
-        output.table(columns, [row for line in _lines(found.steps, everything=everything) for row in _rows(line)])
+        shown_lines = _lines(found.steps, everything=everything)
+        output.table(columns, [row for line in shown_lines for row in _rows(line, words)])
     if found.changes:
         output.line()
         _show_changes(output, found, everything=everything)
@@ -68,10 +76,12 @@ def _tell(here: Session, found: Comparison, *, everything: bool) -> None:
     _advise(here, found)
 
 
-def _figures(a: Side, b: Side) -> Iterator[list[Cell | str]]:
+def _figures(a: Side, b: Side, words: Words) -> Iterator[list[Cell | str]]:
     yield ["run", Cell(a.run_id, "bold", whole=True), Cell(b.run_id, "bold", whole=True)]
     yield ["step", str(a.at), str(b.at)]
-    yield ["status", status_cell(str(a.status)), status_cell(str(b.status))]
+    interrupted = [known.get(str(Status.ACTIVE)) == _INTERRUPTED for known in words]
+    stand = [_INTERRUPTED if lost else str(side.status) for side, lost in zip((a, b), interrupted, strict=True)]
+    yield ["status", *map(status_cell, stand)]
     yield ["steps", f"{a.steps:,}", f"{b.steps:,}"]
     if a.errors or b.errors:
         yield ["failed", f"{a.errors:,}", f"{b.errors:,}"]
@@ -80,6 +90,17 @@ def _figures(a: Side, b: Side) -> Iterator[list[Cell | str]]:
     if a.cost is not None or b.cost is not None:
         yield ["cost", *("-" if side.cost is None else f"{side.cost:,.6g}" for side in (a, b))]
     yield ["took", duration(a.duration_ms), duration(b.duration_ms)]
+
+
+def _open_words(trail: Trail, side: Side) -> dict[str, str]:
+    """What is said of steps of a run that have not ended: as far as it is known, what they wait for."""
+    run = trail.run(side.run_id)
+    if side.at != run.head:
+        return {}
+    active, paused = str(Status.ACTIVE), str(Status.PAUSED)
+    if run.status is Status.PAUSED:
+        return {active: _WAITS, paused: _WAITS}
+    return {active: _INTERRUPTED, paused: _WAITS} if is_interrupted(trail, run) else {paused: _WAITS}
 
 
 def _where(pair: StepPair) -> Cell:
@@ -124,7 +145,7 @@ def _kept(pairs: Sequence[StepPair]) -> set[int]:
     return found
 
 
-def _rows(line: _Line) -> Iterator[list[Cell | str]]:
+def _rows(line: _Line, words: Words) -> Iterator[list[Cell | str]]:
     if isinstance(line, str):
         yield ["", "", "", Cell(line, "dim"), ""]
         return
@@ -132,16 +153,17 @@ def _rows(line: _Line) -> Iterator[list[Cell | str]]:
     indent = "  " * min(pair.depth, _DEEP)
     name = f"{indent}run {pair.kind}" if pair.kind in {Kind.START, Kind.END} else indent + pair.name
     seqs = [Cell("" if row is None else str(row.seq), "dim") for row in (pair.a, pair.b)]
-    first, *rest = _texts(pair)
+    first, *rest = _texts(pair, words)
     yield [Cell(pair.sign, style), *seqs, Cell(name, style if style != "dim" else ""), first]
     for text in rest:
         yield ["", "", "", "", text]
 
 
-def _texts(pair: StepPair) -> list[Cell]:
+def _texts(pair: StepPair, words: Words) -> list[Cell]:
     """What is said of a step, line by line."""
     row = pair.b or pair.a
-    lines = [Cell(text, whole=True) for each in pair.differences for text in _few(each.lines(_WIDE), "change")]
+    told = [_in_words(each, words) if each.part == "status" else each for each in pair.differences]
+    lines = [Cell(text, whole=True) for each in told for text in _few(each.lines(_WIDE), "change")]
     if pair.duration_ms is not None:
         lines.append(Cell("took {} -> {}".format(*map(duration, pair.duration_ms)), "dim"))
     if row is not None and pair.verdict is not Verdict.CHANGED:
@@ -150,13 +172,21 @@ def _texts(pair: StepPair) -> list[Cell]:
     return lines or [Cell("")]
 
 
+def _in_words(status: Difference, words: Words) -> Difference:
+    """How a step stands on both sides. What the record calls active may wait for an answer, or be at work nowhere."""
+    a, b = words
+    changed = [Change(one.path, a.get(one.old, one.old), b.get(one.new, one.new)) for one in status.changes]
+    return Difference(status.part, tuple(changed))
+
+
 def _few(lines: list[str], what: str) -> list[str]:
     more = len(lines) - _FEW
     return lines if more < 1 else [*lines[:_FEW], f"... {count(more, f'more {what}')}"]
 
 
 def _show_changes(output: Output, found: Comparison, *, everything: bool) -> None:
-    lines = [shown(change, width=None if everything else _WIDE) for change in found.changes]
+    width = None if everything else _WIDE
+    lines = [shown(change, width=width, alone=IN_A_OR_B) for change in found.changes]
     for line in lines if everything else _few(lines, "change"):
         output.line(Cell(line, whole=True))
 

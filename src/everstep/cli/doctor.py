@@ -162,7 +162,7 @@ def _facts(trail: dict[str, Any], health: Health | None) -> Iterator[tuple[str, 
         yield "size", f"{size(trail['bytes'])}: {parts}"
         yield "dead space", "not known" if health.dead is None else size(health.dead)
         yield "growth", _in_words(trail["growth"])
-        yield "runs", ", ".join(f"{number:,} {status}" for status, number in trail["runs"].items()) or "none"
+        yield "runs", ", ".join(f"{number:,} {status}" for status, number in _by_standing(trail).items()) or "none"
         yield "entries", f"{health.rows:,}"
     if trail.get("oldest"):
         yield "oldest run", f"{trail['oldest']['id']}, {trail['oldest']['created_at'][:19]}Z"
@@ -172,6 +172,15 @@ def _facts(trail: dict[str, Any], health: Health | None) -> Iterator[tuple[str, 
         yield "half copied", _named(trail["half_copied"])
     if "verify" in trail:
         yield "verified", _verified(trail["verify"])
+
+
+def _by_standing(trail: dict[str, Any]) -> dict[str, int]:
+    """How many runs stand how: active ones that no process works on are interrupted, if all of them were looked at."""
+    found, active = dict(trail["runs"]), str(Status.ACTIVE)
+    lost = len(trail["interrupted"])
+    if lost and found.get(active, 0) <= _AT_WORK:
+        found = {active: found.pop(active) - lost, "interrupted": lost, **found}
+    return {status: number for status, number in found.items() if number}
 
 
 def _named(runs: list[str]) -> Cell:

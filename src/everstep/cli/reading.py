@@ -15,7 +15,7 @@ from everstep.cli.session import Session, is_interrupted, options, paged, positi
 from everstep.cli.style import result_of, status_cell, tags_text
 from everstep.cli.text import ago, brief, duration, stamp
 from everstep.codec.record import StepRecord
-from everstep.model import FINISHED, Checkpoint, CheckpointKind, Run, Status
+from everstep.model import FINISHED, Checkpoint, CheckpointKind, Kind, Run, Status
 from everstep.store.base import ALL, RunQuery
 from everstep.trail.owner import is_copy
 from everstep.trail.trail import Runs, Trail
@@ -23,6 +23,8 @@ from everstep.trail.trail import Runs, Trail
 _OF_RUNS = FINISHED | {Status.ACTIVE, Status.PAUSED}
 _INTERRUPTED = "interrupted"  # active, and at work nowhere: no status that is stored
 _STATUSES = [*(str(word) for word in Status if word in _OF_RUNS), _INTERRUPTED]
+# How a row stands that only begins something: its status is of then, and how it ended stands in another row.
+_BEGINNINGS = {Kind.INTENT: "begun", Kind.COMPOSITE_START: "begun", Kind.PAUSE: "asked"}
 _PAGE = 200  # runs that are looked at together
 WIDE = 200  # characters that a value may take in a list
 _NUMBERS = frozenset({"entries", "errors", "took", "children"})
@@ -295,4 +297,5 @@ def _hit(row: StepRecord, words: str) -> list[Cell | str]:
     """A step that was found, with what was found in it; where that is its name, with what came of it."""
     match = match_of(row, words)
     found = result_of(row, WIDE) if match is None else Cell(f"{match.where}: {match.text}")
-    return [Cell(f"{row.run_id}@{row.seq}", "bold", whole=True), row.name, status_cell(str(row.status)), found]
+    status = _BEGINNINGS.get(row.kind, str(row.status))
+    return [Cell(f"{row.run_id}@{row.seq}", "bold", whole=True), row.name, status_cell(status), found]

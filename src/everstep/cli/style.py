@@ -7,7 +7,7 @@ from typing import Any
 from everstep.cli.output import Cell
 from everstep.cli.plain import reason_of
 from everstep.cli.text import brief, cut, path_text
-from everstep.codec.delta import APPEND, DELETE, SPLICE
+from everstep.codec.delta import APPEND, DELETE, SET, SPLICE
 from everstep.codec.record import StepRecord
 from everstep.errors import DamagedError, ErasedError
 from everstep.model import END, Kind
@@ -88,8 +88,9 @@ def prompt_of(row: StepRecord) -> Any:
 
 
 def _changes(row: StepRecord, width: int) -> str:
-    """What a step set, added and took away, each with a short form of the value."""
-    ops = [op for op in row.ops if len(op) > 1]
+    """What a step set, added and took away, each with a short form of the value; of a fork, the inputs too."""
+    given = row.inputs if row.kind is Kind.FORK and isinstance(row.inputs, dict) else {}
+    ops = [*([SET, ["inputs", name], value] for name, value in given.items()), *(op for op in row.ops if len(op) > 1)]
     room = max(_LEAST, width // max(1, min(len(ops), _CHANGES)))
     told = [_change(op, room) for op in ops[:_CHANGES]]
     return cut(", ".join(told) + (f", and {len(ops) - _CHANGES:,} more" if len(ops) > _CHANGES else ""), width)

@@ -17,7 +17,7 @@ from everstep.trail.compare import Change, changes
 from everstep.trail.differing import Difference, cost_of, differences, said, tokens_of
 from everstep.trail.inside import is_map, items_of
 from everstep.trail.versions import CODE, changed_versions, listed
-from everstep.trail.wording import shown
+from everstep.trail.wording import IN_A_OR_B, shown
 
 if TYPE_CHECKING:
     from everstep.trail.trail import Trail
@@ -165,7 +165,7 @@ class Comparison:
         lines = [self.summary(), *map(str, differ[:_SHOWN])]
         if len(differ) > _SHOWN:
             lines.append(f"... {len(differ) - _SHOWN:,} more steps differ")
-        lines += [shown(change) for change in self.changes[:_SHOWN]]
+        lines += [shown(change, alone=IN_A_OR_B) for change in self.changes[:_SHOWN]]
         if len(self.changes) > _SHOWN:
             lines.append(f"... {len(self.changes) - _SHOWN:,} more changes of the state")
         lines += map(str, self.children[:_SHOWN])
@@ -257,13 +257,17 @@ def _durations(a: Mark, b: Mark) -> tuple[float, float] | None:
 
 
 def _first(pairs: tuple[StepPair, ...], twins: list[Twin]) -> StepPair | None:
-    """The divergence that came first: a step's outcome comes after what ran inside it, what it was asked before."""
+    """The divergence that came first: a step's outcome comes after what ran inside it, what it was asked before.
+
+    That one of them is a fork is known; it is named only where nothing else differs.
+    """
     known = sorted((twin.b.node.seq, twin.a.node.seq) for twin in twins if twin.a is not None and twin.b is not None)
     found: tuple[tuple[int, int, int], StepPair] | None = None
     at, ahead = 0, -1  # what only `b` has came after what `a` has too and `b` had done before
     differ = [
         (_moment(pair, twin), pair) for pair, twin in zip(pairs, twins, strict=True) if pair.verdict is not Verdict.SAME
     ]
+    differ = [each for each in differ if each[1].kind is not Kind.FORK] or differ
     for (of_b, seq), pair in sorted(differ, key=lambda each: each[0]):
         while of_b and at < len(known) and known[at][0] < seq:
             ahead, at = max(ahead, known[at][1]), at + 1

@@ -20,12 +20,13 @@ from everstep.journal.track import AGAIN, AT, CHAIN, CUT, STEPS, TURNS
 from everstep.model import Kind
 from everstep.trail import providers
 from everstep.trail.compare import Change, changes
+from everstep.trail.forking import REPLACED
 from everstep.trail.outline import Node
 from everstep.trail.parsing import parsed
-from everstep.trail.wording import shown
+from everstep.trail.wording import IN_A_OR_B, shown
 
 _OURS = frozenset(
-    {AGAIN, AT, CHAIN, CUT, STEPS, TURNS, "jump", "reason", "seed"}
+    {AGAIN, AT, CHAIN, CUT, REPLACED, STEPS, TURNS, "jump", "reason", "seed"}
 )  # in the metadata: the journal's notes, and what is told elsewhere
 _TIMES = ("_ms", "_s", "_seconds", "latency", "duration")  # ends of names in the usage: time is no difference
 _OUTPUT = "(the output)"
@@ -49,9 +50,9 @@ class Difference:
         """One line for each change."""
         by_verb = self.part == "state"  # there a path begins with what was done, and where: `set plan`
         return [
-            shown(Change(change.path[1:], change.old, change.new), str(change.path[0]), width)
+            shown(Change(change.path[1:], change.old, change.new), str(change.path[0]), width, IN_A_OR_B)
             if by_verb and change.path
-            else shown(change, self.part, width)
+            else shown(change, self.part, width, IN_A_OR_B)
             for change in self.changes
         ]
 

@@ -21,13 +21,19 @@ _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 _PART_OF_WORD = re.compile(r"\w*")
 
 
-def shown(change: Change, whole: str = "state", width: int | None = None) -> str:
-    """A change in one line: where in the whole it is, and both sides; with `width`, each cut to so many characters."""
+IN_A_OR_B = ("only in a:", "only in b:")  # where two are compared: of these a lone sign would look like an empty value
+
+
+def shown(change: Change, whole: str = "state", width: int | None = None, alone: tuple[str, str] = ("-", "+")) -> str:
+    """A change in one line: where in the whole it is, and both sides; with `width`, each cut to so many characters.
+
+    `alone` stands before what only the first of them has, and before what only the second has.
+    """
     where = whole + delta.path_text(list(change.path)).removeprefix("state")
     if change.old is MISSING:
-        return f"{where}: + {_value(change.new, width)}"
+        return f"{where}: {alone[1]} {_value(change.new, width)}"
     if change.new is MISSING:
-        return f"{where}: - {_value(change.old, width)}"
+        return f"{where}: {alone[0]} {_value(change.old, width)}"
     if is_long(change.old) and is_long(change.new):
         return f"{where}: {inline(change.old, change.new)}"
     return f"{where}: {_value(change.old, width)} -> {_value(change.new, width)}"
