@@ -29,8 +29,9 @@ def test_it_prints_the_failure_the_suspects_and_commands_that_work_here(tmp_path
     path = failed_run(tmp_path / "t.db")
     shown = run("why", "r", "--trail", path)
     assert shown.exit_code == 0
-    assert shown.stdout.startswith("r failed with KeyError: 'size' between its steps\n")
+    assert shown.stdout.startswith("r failed between two steps, with KeyError: 'size'\n")
     assert "     5  read                      high: it gave no size, which the 7 others have" in shown.stdout
+    assert "\n" + " " * 34 + "its result was available to the code that failed\n" in shown.stdout
     assert "last good: r@4 (step read)" in shown.stdout
     commands = [line.removeprefix("next: everstep ") for line in shown.stderr.splitlines()]
     assert commands[0] == f"show r@5 --trail {path}"
@@ -56,8 +57,8 @@ def test_a_run_that_was_cut_off_is_interrupted_as_everywhere(tmp_path: Path) -> 
     with everstep.open(path) as trail:
         trail.record("cut", workflow="shop").release()
         held = trail.record("held", workflow="shop")
-        assert run("why", "cut", "--trail", path).stdout.startswith("cut is interrupted (no process is working on it)")
-        assert run("why", "held", "--trail", path).stdout.startswith("held is active")
+        assert run("why", "cut", "--trail", path).stdout.startswith("cut was interrupted: no process is working on it")
+        assert run("why", "held", "--trail", path).stdout.startswith("held is at work")
         assert data("why", "cut", "--trail", path)["why"]["interrupted"] is True
         held.finish()
 
@@ -87,6 +88,12 @@ def test_in_a_narrow_window_sentences_go_on_below_and_nothing_is_cut(tmp_path: P
     words = " ".join(" ".join(page).split())
     for sentence in ("it gave no size, which the 7 others have: {'page': 'p-4'}", "last good: r@4 (step read)"):
         assert sentence in words
+
+
+def test_a_run_that_failed_before_its_first_step_is_told_so(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "t.db") as trail:
+        trail.record("r").finish(error=KeyError("price"))
+        assert trail.why("r").summary().startswith("r failed before its first step, with KeyError: 'price'")
 
 
 def test_signs_that_take_two_columns_are_counted_so(tmp_path: Path) -> None:

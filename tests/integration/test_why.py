@@ -166,7 +166,7 @@ def test_a_failure_between_steps_names_no_step(tmp_path: Path) -> None:
         found = trail.why("r")
     assert found.failure is not None
     assert found.failure.step is None
-    assert "failed with ZeroDivisionError: division by zero between its steps" in " ".join(str(found).split())
+    assert "failed between two steps, with ZeroDivisionError: division by zero" in " ".join(str(found).split())
 
 
 def test_the_values_of_a_graph_are_followed_by_who_gave_them(tmp_path: Path) -> None:

@@ -10,28 +10,17 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import TYPE_CHECKING
 
-from everstep.codec.record import StepRecord
 from everstep.codec.shown import brief
-from everstep.model import Kind, Run, Status
-from everstep.trail.inside import Failed
-from everstep.trail.owner import is_at_work
+from everstep.model import Kind, Status
 from everstep.trail.why import flows, missed, shapes, sources, texts
 from everstep.trail.why.calls import Call, others
 from everstep.trail.why.clues import Clues, clues_of
 from everstep.trail.why.given import INPUTS, odd_inputs
 from everstep.trail.why.heard import alike
-from everstep.trail.why.items import (
-    answers,
-    brief_text,
-    command,
-    failed_parts,
-    is_unknown,
-    open_questions,
-    questions_of,
-    told,
-)
+from everstep.trail.why.items import brief_text, failed_parts, open_questions, questions_of, told
 from everstep.trail.why.oddities import FEW, Group, Oddity, Sample
-from everstep.trail.why.report import Confidence, Failure, Link, Point, Repeated, Slow, Suspect, Why
+from everstep.trail.why.onward import last_done, last_good, nexts
+from everstep.trail.why.report import Confidence, Failure, Link, Repeated, Slow, Suspect, Why
 from everstep.trail.why.tracing import Trace
 from everstep.trail.why.values import key_of
 from everstep.trail.why.where import where
@@ -40,7 +29,7 @@ if TYPE_CHECKING:
     from everstep.trail.trail import Trail
 
 _SUSPECTS = 5
-_ITEMS, _TRIED = 10, 3  # failed items that are told, and those that are worth a look
+_ITEMS = 10  # failed items that are told
 _RUNS, _ROWS = 3, 2_000  # other runs that are looked at, and how long they may be
 _HIGH, _LIKELY, _WEAK = 0.75, 0.5, 0.2
 _ODD, _REACHES, _EXPLAINS = 0.3, 0.35, 0.35  # what each part is worth
@@ -49,6 +38,11 @@ _PASSED_ON = 0.55  # what is left of an oddity that came with what the step took
 _PASSES_ON = frozenset({"kind", "text", "empty", "scale", "error", "stale", "twice"})  # with the value
 _AT_THE_END = 0.6  # of one that gave nothing as the last of its name: loops end so
 _OF_ITS_KIND = 0.85  # how surely a step reached the failure, if others of its name did
+_STOOD = {
+    Status.ACTIVE: "it was under way",
+    Status.UNKNOWN: "how it ended is not known",
+    Status.PAUSED: "it waits for an answer",
+}
 _AGAIN = 3  # how often a step may be asked the same without being told of
 
 
@@ -59,16 +53,16 @@ def explain(trail: Trail, run_id: str) -> Why:
     failure = _failure(trace)
     suspects = _judged(trail, trace)
     failed = list(failed_parts(trail, trace))
-    at_work = run.status is Status.ACTIVE and is_at_work(run.owner, trail.store.run(run.id).lease)
-    asked = open_questions(trail, run, at_work=at_work)
+    asked = open_questions(trail, run, at_work=trace.at_work)
+    interrupted = run.status is Status.ACTIVE and not trace.at_work
     return Why(
         run_id=run.id, workflow=run.workflow, status=run.status, failure=failure,
         chain=tuple(_chain(trace, suspects[:1])), suspects=tuple(suspect for _, suspect in suspects),
-        last_good=_last_good(trace, suspects[0][0] if suspects else None) if failure is not None else None,
+        last_good=last_good(trace, suspects[0][0] if suspects else None) if failure is not None else None,
         repeated=tuple(_repeated(trace)), slow=tuple(_slow(trace)),
-        next=tuple(_next(trace, failure, suspects, failed, asked)),
+        next=tuple(nexts(trace, failure, suspects, failed, asked)),
         items=tuple(told(trail, trace, each) for each in failed[:_ITEMS]), failed=len(failed), is_map=trace.is_map,
-        interrupted=run.status is Status.ACTIVE and not at_work,
+        interrupted=interrupted, at_work=trace.at_work, last_done=last_done(trace) if not trace.path else None,
         questions=tuple(questions_of(asked)), waiting=len(asked),
     )  # fmt: skip
 
@@ -78,11 +72,11 @@ def explain(trail: Trail, run_id: str) -> Why:
 
 def _failure(trace: Trace) -> Failure | None:
     run, error = trace.story.run, trace.error
-    if run.status is Status.COMPLETED:
-        return None
-    if not trace.path and not trace.ends:
+    if run.status is Status.COMPLETED or trace.at_work or not (trace.path or trace.ends):
         return None
     last = trace.path[-1] if trace.path else None
+    if error is not None and run.status is Status.ACTIVE:  # of what is open, the innermost that had failed before
+        last = next((call for call in reversed(trace.path) if call.error is not None), last)
     row = last.node.record if last is not None else trace.ends[-1]
     said = None if error is None else " ".join(str(error).split())
     return Failure(row.run_id, row.seq, None if last is None else last.name, said, where(trace.errors), str(run.status))
@@ -251,7 +245,9 @@ def _link(trace: Trace, call: Call) -> str:
 
 def _by_code(strength: float) -> str:
     return (
-        "the code that failed had what it gave" if strength >= 0.5 else "it came before the failure, in the same code"
+        "its result was available to the code that failed"
+        if strength >= 0.5
+        else "it ran earlier in the function that failed"
     )
 
 
@@ -264,7 +260,7 @@ def _what(taker: Call, giver: Call, word: str | None) -> str:
     return f"{brief(word, 40)} from it" if word is not None else "what it gave"
 
 
-# The way, the place before it, and what to try.
+# The way.
 
 
 def _chain(trace: Trace, first: list[tuple[Call, Suspect]]) -> Iterator[Link]:
@@ -275,10 +271,8 @@ def _chain(trace: Trace, first: list[tuple[Call, Suspect]]) -> Iterator[Link]:
         said = f"the run ended with {' '.join(str(error).split())}" if error is not None else f"the run is {end.status}"
         yield Link(end.run_id, end.seq, end.name, brief_text(said))
     for place, call in enumerate(trace.path):
-        inner = place + 1 < len(trace.path)
-        how = "it came through here" if inner else "it failed here" if call.failed else f"it is {call.node.status}"
-        yield Link(call.run_id, call.seq, call.name, how)
-    for call, _ in first:
+        yield Link(call.run_id, call.seq, call.name, _stood(trace, call, inner=place + 1 < len(trace.path)))
+    for call, _ in first if not trace.at_work else ():
         way = [(step, reach) for step, reach in trace.way(call) if step not in trace.path]
         for step, reach in reversed(way):
             if reach.via is not None:
@@ -291,19 +285,18 @@ def _chain(trace: Trace, first: list[tuple[Call, Suspect]]) -> Iterator[Link]:
             yield Link(call.run_id, call.seq, call.name, "came before it")
 
 
-def _last_good(trace: Trace, suspect: Call | None) -> Point | None:
-    """The newest checkpoint before the first suspect, or before the failure; else the step before it."""
-    bad = suspect or (trace.path[-1] if trace.path else None)
-    run_id = bad.run_id if bad is not None else trace.story.run.id
-    begun = bad.begun if bad is not None else trace.ends[-1].seq
-    story = trace.story_of(run_id)
-    marks = [node for node in story.marks if node.seq < begun and node.kind is Kind.CHECKPOINT]
-    before = [call for call in story.calls if call.seq < begun and call.completed]
-    if bad is not None and bad.superstep is not None:
-        before = [call for call in before if call.superstep is None or call.superstep < bad.superstep]
-    if marks:
-        return Point(run_id, marks[-1].seq, marks[-1].name, is_checkpoint=True)
-    return Point(run_id, before[-1].seq, before[-1].name, is_checkpoint=False) if before else None
+def _stood(trace: Trace, call: Call, *, inner: bool) -> str:
+    """How a step stood that a failure came through, or that is open."""
+    if call.node.status not in _STOOD:
+        return "it came through here" if inner else "it failed here"
+    said = _STOOD[call.node.status]
+    if trace.at_work:
+        return "it is under way" if call.node.status is not Status.PAUSED else said
+    tried = len(call.node.earlier) if call.node.status is Status.ACTIVE else 0
+    return f"{said}, after {tried} failed attempt{'s' if tried > 1 else ''}" if tried else said
+
+
+# What else is worth telling.
 
 
 def _repeated(trace: Trace) -> Iterator[Repeated]:
@@ -330,34 +323,3 @@ def _slow(trace: Trace) -> Iterator[Slow]:
             if took >= 1_000 if usual is None else flows.is_slow(took, usual):
                 found.append(Slow(call.run_id, call.seq, call.name, took, usual))
     yield from sorted(found, key=lambda each: -each.duration_ms)[:3]
-
-
-def _next(
-    trace: Trace,
-    failure: Failure | None,
-    suspects: list[tuple[Call, Suspect]],
-    failed: list[Run | Failed],
-    asked: list[StepRecord],
-) -> Iterator[str]:
-    run = trace.story.run
-    for each in failed[:_TRIED]:
-        yield command("show", f"{each.run_id}@{each.seq}") if isinstance(each, Failed) else command("why", each.id)
-    if suspects:
-        yield command("show", suspects[0][1].id)
-        child = suspects[0][0].node.record.child_run_id
-        if child is not None:
-            yield command("why", child)
-    if failure is not None and (not suspects or failure.seq != suspects[0][1].seq):
-        yield command("show", f"{failure.run_id}@{failure.seq}")
-    good = _last_good(trace, suspects[0][0]) if suspects and failure is not None else None
-    if good is not None and not trace.story_of(good.run_id).is_of_a_program:
-        yield command("state", good.id)
-        yield command("diff", good.id, suspects[0][1].id)
-    if run.status is Status.PAUSED or is_unknown(asked):
-        yield from answers(run, asked)
-    elif trace.is_map:
-        yield from (command("resume", each.id) for each in failed[:1] if isinstance(each, Run))
-    elif run.status is not Status.COMPLETED and trace.story.is_of_a_workflow:
-        if good is not None and good.run_id == run.id:
-            yield command("fork", run.id, "--at", good.seq)
-        yield command("resume", run.id)

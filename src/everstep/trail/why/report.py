@@ -133,12 +133,14 @@ class Why:
     failed: int = 0  # how many there are of these
     is_map: bool = False
     interrupted: bool = False  # it is active, and at work nowhere
+    at_work: bool = False  # it is active, and a process works on it
+    last_done: Point | None = None  # the last step that completed, where none is open
     questions: tuple[Question, ...] = ()  # the first that are open
     waiting: int = 0  # how many there are of these
 
     def summary(self) -> str:
         """One line: how it ended, and the likeliest reason."""
-        parts = [f"{self.run_id} {self._ended()}"]
+        parts = [f"{self.run_id} {self._ended()}".rstrip(".")]
         if self.suspects:
             first = self.suspects[0]
             place = f"step {first.seq} ({first.name})" if first.seq else f"its {first.name}"
@@ -152,14 +154,40 @@ class Why:
         return cut(safe("; ".join(parts)), 2 * _WIDTH)
 
     def _ended(self) -> str:
+        """How it stands, as what follows its id: a few words, or some sentences."""
+        if self.status is Status.ACTIVE:
+            return " ".join(self._went())
         failure = self.failure
         if failure is None or failure.error is None:
-            waits = f" in step {failure.seq} ({failure.step})" if failure is not None and failure.step else ""
-            status = "interrupted (no process is working on it)" if self.interrupted else self.status
-            return f"is {status}{waits}" if self.status is not Status.COMPLETED else "completed"
-        step = f" in step {failure.seq} ({failure.step})" if failure.step is not None else " between its steps"
-        inside = f" of {failure.run_id}" if failure.run_id != self.run_id else ""
-        return f"{_VERBS.get(self.status, f'is {self.status}')} with {failure.error}{step}{inside}"
+            return f"is {self.status}{self._place()}" if self.status is not Status.COMPLETED else "completed"
+        verb = _VERBS.get(self.status, f"is {self.status}")
+        if failure.step is None:
+            between = "between two steps" if failure.seq > 1 else "before its first step"
+            inside = f" of {failure.run_id}" if failure.run_id != self.run_id else ""
+            return f"{verb} {between}{inside}, with {failure.error}"
+        return f"{verb} with {failure.error}{self._place()}"
+
+    def _place(self) -> str:
+        """The step that it failed in, or is in."""
+        if self.failure is None or self.failure.step is None:
+            return ""
+        inside = f" of {self.failure.run_id}" if self.failure.run_id != self.run_id else ""
+        return f" in step {self.failure.seq} ({self.failure.step}){inside}"
+
+    def _went(self) -> Iterator[str]:
+        """How a run stands that has not ended: whether somebody works on it, and how far it came."""
+        failure = self.failure
+        if self.at_work:
+            yield "is at work: a process is working on it."
+        elif failure is not None and failure.error is not None:
+            yield "was interrupted: no process is working on it."
+            at = self._place().removeprefix(" in ")
+            yield f"An attempt at {at} had failed with {failure.error.rstrip('.')}."
+        else:
+            yield f"was interrupted{self._place()}: no process is working on it."
+        if self.last_done is not None:
+            lost = "" if self.at_work else " What came after it is not on record."
+            yield f"The last that completed is step {self.last_done.seq} ({self.last_done.name}).{lost}"
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON can hold it."""
@@ -179,7 +207,7 @@ class Why:
         yield from self._questions(page)
         yield from self._items(page)
         if self.chain:
-            yield from ("", "how it got there, backwards")
+            yield from ("", "how it got there, backwards" if not self.at_work else "where it is, from the outside in")
             for link in self.chain:
                 yield from page.row(link.seq, _of(link.name, link.run_id, self.run_id), link.how)
         yield from self._suspects(page)

@@ -19,6 +19,7 @@ from everstep.journal.track import CHAIN
 from everstep.model import Status, StepError
 from everstep.trail.inside import is_map, items_of
 from everstep.trail.outline import Node, error_of
+from everstep.trail.owner import is_at_work
 from everstep.trail.why.calls import Call, Story, read
 from everstep.trail.why.given import given, handed_on
 from everstep.trail.why.heard import alike, settled
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from everstep.trail.trail import Trail
 
 _DEPTH = 20  # child runs inside child runs
-_NO_FAILURE = frozenset({Status.COMPLETED, Status.CANCELLED, Status.STOPPED})
+_NO_FAILURE = frozenset({Status.COMPLETED, Status.CANCELLED, Status.STOPPED, Status.PAUSED})
 _OPEN = frozenset({Status.ACTIVE, Status.UNKNOWN, Status.PAUSED})
 _BEFORE, _IN_CODE = 0.35, 0.6  # how surely a value reached code that keeps no record of what it takes
 _SIGN = re.compile(r"[\d@/_:#.]")  # in a word that is no plain one
@@ -55,6 +56,8 @@ class Trace:
         self.path: list[Call] = []  # the steps that the failure came through, outermost first
         self.ends: list[StepRecord] = []  # of the runs that it came through, outermost first
         self.began: set[str] = set()  # words of the run's inputs
+        run = self.story.run
+        self.at_work = run.status is Status.ACTIVE and is_at_work(run.owner, trail.store.run(run.id).lease)
         self._follow(trail, self.story)
         for place, call in enumerate(self.calls):
             call.place = place
@@ -137,7 +140,7 @@ class Trace:
     @property
     def errors(self) -> list[StepError]:
         """The error as each that it came through has it, the innermost first."""
-        if self.story.run.status in _NO_FAILURE:
+        if self.story.run.status in _NO_FAILURE or self.at_work:
             return []
         rows = [call.error for call in reversed(self.path)] + [error_of(end) for end in reversed(self.ends)]
         return [error for error in rows if error is not None]
