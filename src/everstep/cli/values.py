@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -18,7 +18,9 @@ from everstep.trail.supersteps import Supersteps
 from everstep.trail.wording import inline, is_long
 
 _PART = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
-_FEW = 8  # items of a list, and their own, that a person is shown
+_FROM_END = re.compile(r"-\d{1,18}")  # an index that counts from the end of a list
+_FEW = 8  # items of a list that a person is shown; of longer ones those at both ends
+_ENDS = 3
 _LEVELS = 3
 _LINE = 160
 
@@ -32,7 +34,7 @@ _LINE = 160
 @click.option("--all", "everything", is_flag=True, help="Every value, also on a terminal.")
 @options
 def state(run: str, path: str | None, at: int | None, superstep: int | None, *, sizes: bool, everything: bool) -> None:
-    """Show the values of a run, or the one at PATH, such as `pages[3].title`."""
+    """Show the values of a run, or the one at PATH, such as `pages[3].title` or `pages[-1]`."""
     here = session()
     trail = here.open()
     run_id, seq = (run, at) if at is not None or superstep is not None else address(trail, run)
@@ -77,16 +79,27 @@ def _what(value: Any) -> str:
 
 
 def at_path(values: dict[str, Any], path: str) -> Any:
-    """The value at a path. Raises NotThereError with what there is instead."""
+    """The value at a path; `[-1]` is the last of a list. Raises NotThereError with what there is instead."""
     found: Any = values
+    so_far = ""
     for name, index in _PART.findall(path.removeprefix("state.")):
         parts = {str(key): item for key, item in parts_of(found)}
         key = name or index.strip("'\"")
+        if isinstance(found, list | tuple) and _FROM_END.fullmatch(key):
+            key = str(len(found) + int(key))
         if key not in parts:
-            known = brief(list(parts), _LINE) if parts else "no parts"
-            raise NotThereError(f"there is nothing at {path!r:.80}: no {key!r:.60} in {known}.")
-        found = parts[key]
+            raise NotThereError(f"there is nothing at {path!r:.80}: {_instead(found, so_far, key)}.")
+        found, so_far = parts[key], so_far + (f".{name}" if name else f"[{index}]")
     return found
+
+
+def _instead(found: Any, path: str, key: str) -> str:
+    """What there is where a key is not."""
+    parts, where = parts_of(found), path.removeprefix(".") or "the state"
+    if isinstance(found, list | tuple):
+        return f"{where} has {count(len(parts), 'item')}, 0 to {len(parts) - 1}" if parts else f"{where} is empty"
+    known = brief([str(key) for key, _ in parts], _LINE) if parts else "no parts"
+    return f"no {key!r:.60} in {known}"
 
 
 def show_leaves(output: Output, value: Any, path: str) -> None:
@@ -120,8 +133,12 @@ def sketch(value: Any, depth: int = 0) -> Iterator[tuple[int, str, str, str]]:
         yield depth, "", brief(value, _LINE), ""
         return
     listed = isinstance(value, list | tuple)
-    few = parts[:_FEW] if listed else parts
-    for key, item in few:
+    hidden = range(_ENDS, len(parts) - _ENDS) if listed and len(parts) > _FEW else range(0)
+    for at, (key, item) in enumerate(parts):
+        if at in hidden:
+            if at == hidden.start:
+                yield depth, "", f"... {len(hidden):,} more", "dim"
+            continue
         inner, name = parts_of(item), _name(key)
         line = brief(item, _LINE)
         if listed or not inner or len(line) <= _LINE // 2 or depth >= _LEVELS:
@@ -129,8 +146,6 @@ def sketch(value: Any, depth: int = 0) -> Iterator[tuple[int, str, str, str]]:
         else:
             yield depth, name, f"{type_word(item)} of {count(len(inner), 'item')}", "dim"
             yield from sketch(item, depth + 1)
-    if len(parts) > len(few):
-        yield depth, "", f"... {len(parts) - len(few):,} more", "dim"
 
 
 def type_word(value: Any) -> str:
@@ -141,23 +156,65 @@ def type_word(value: Any) -> str:
 @click.command()
 @click.argument("a", metavar="A[@SEQ]", shell_complete=run_ids)
 @click.argument("b", metavar="B[@SEQ]", shell_complete=run_ids)
+@click.option("--all", "everything", is_flag=True, help="Every item of a list, also on a terminal.")
 @options
-def diff(a: str, b: str) -> int:
+def diff(a: str, b: str, *, everything: bool) -> int:
     """Show how the state at B differs from that at A. Exits with 4 if it does."""
     here = session()
     changes = here.open().diff(a, b)
     if here.output.as_json:
         here.output.data(diff={"a": a, "b": b, "changes": [plain.change(change) for change in changes]})
-    else:
-        for change in changes:
+        return exits.DIFFERENT if changes else exits.OK
+    folded = False
+    for stretch in _stretches(changes):
+        if here.output.person and not everything and len(stretch) > _FEW:
+            here.output.line(*_many(stretch))
+            folded = True
+            continue
+        for change in stretch:
             here.output.line(*_change(change, _LINE // 2 if here.output.person else None))
-        if not changes:
-            here.output.talk("the states are the same.")
+    if folded:
+        here.output.talk(f"next: {here.command('diff', a, b, '--all')}")
+    if not changes:
+        here.output.talk("the states are the same.")
     return exits.DIFFERENT if changes else exits.OK
 
 
+def _stretches(changes: Sequence[Change]) -> list[list[Change]]:
+    """The changes, those together that add items which follow one another in a list, or take such away."""
+    found: list[list[Change]] = []
+    for change in changes:
+        if found and _follows(found[-1][-1], change):
+            found[-1].append(change)
+        else:
+            found.append([change])
+    return found
+
+
+def _follows(before: Change, change: Change) -> bool:
+    """Whether a change adds the next item of the list that the one before it added to; or takes it away, likewise."""
+    *holder, last = before.path or (None,)
+    if type(last) is not int or change.path != (*holder, last + 1):
+        return False
+    return (before.old is MISSING and change.old is MISSING) or (before.new is MISSING and change.new is MISSING)
+
+
+def _many(stretch: list[Change]) -> list[Cell]:
+    sign, style = ("+", "green") if stretch[0].old is MISSING else ("-", "red")
+    first, last = (_where(change) for change in (stretch[0], stretch[-1]))
+    return [
+        Cell(sign, style),
+        Cell(f"{first} ... {last}", "bold"),
+        Cell(count(len(stretch), "item"), style, whole=True),
+    ]
+
+
+def _where(change: Change) -> str:
+    return "".join(label(part) for part in change.path).removeprefix(".")
+
+
 def _change(change: Change, width: int | None) -> list[Cell]:
-    where = "".join(label(part) for part in change.path).removeprefix(".")
+    where = _where(change)
     old, new = (whole(side) if width is None else brief(side, width) for side in (change.old, change.new))
     if change.old is MISSING:
         return [Cell("+", "green"), Cell(where, "bold"), Cell(new, "green", whole=True)]
