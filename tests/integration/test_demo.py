@@ -28,6 +28,12 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProces
     return demo(tmp_path_factory.mktemp("demo"))
 
 
+def test_the_balance_of_the_demo_has_every_line_of_the_ledger(tmp_path: Path) -> None:
+    printed = demo(tmp_path).stdout
+    lines = (tmp_path / ".everstep" / "demo" / "ledger.txt").read_text().splitlines()
+    assert f"calls           {len(lines)}, ${len(lines) * 0.04:.2f}; 1 of them for the fork\n" in printed
+
+
 def test_the_demo_tells_of_a_real_kill_and_ends_well(told: subprocess.CompletedProcess[str]) -> None:
     assert told.returncode == 0, told.stderr
     assert "killed (signal 9)" in told.stdout
@@ -46,7 +52,7 @@ def test_no_answered_call_of_the_demo_is_paid_twice(tmp_path: Path) -> None:
     twice = [prompt for prompt, count in found["calls"].items() if count > 1]
     assert twice == [found["killed_in"]]
     assert found["repeated"] == {}
-    assert found["served"] == 3
+    assert (found["served"], found["forked"]) == (3, 1)
     assert found["identical"] is True
     assert found["sound"] is True
 

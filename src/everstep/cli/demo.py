@@ -51,14 +51,15 @@ def demo() -> int:
         calls = Counter(ledger.read_text().splitlines())
         identical = told.again(trail)
         told.otherwise(trail, ledger)
+        forked = len(ledger.read_text().splitlines()) - calls.total()
         sound = trail.verify().ok
     repeated = {prompt: count - 1 for prompt, count in calls.items() if count > 1 and prompt != killed}
-    told.balance(calls, repeated, served, sound=sound)
+    told.balance(calls.total() + forked, forked, repeated, served, sound=sound)
     if here.output.as_json:
         here.output.data(
             demo={
-                "killed_in": killed, "served": served, "calls": calls, "repeated": repeated, "identical": identical,
-                "sound": sound,
+                "killed_in": killed, "served": served, "calls": calls, "forked": forked, "repeated": repeated,
+                "identical": identical, "sound": sound,
             }
         )  # fmt: skip
     return exits.OK if sound and identical and not repeated else exits.ERROR
@@ -144,12 +145,11 @@ class _Story:
         for change in trail.diff(RUN_ID, _FORK):
             self._say(f"    {change}", "green")
 
-    def balance(self, calls: Counter[str], repeated: dict[str, int], served: int, *, sound: bool) -> None:
-        """What it came to."""
+    def balance(self, calls: int, forked: int, repeated: dict[str, int], served: int, *, sound: bool) -> None:
+        """What it came to: all that is in the ledger, and how much of it was for the fork."""
         self._chapter("The balance, from the model's own ledger.")
-        total = sum(calls.values())
         fields = [
-            ("calls", Cell(f"{total}, ${total * PRICE:.2f}")),
+            ("calls", Cell(f"{calls}, ${calls * PRICE:.2f}; {forked} of them for the fork")),
             ("not paid twice", Cell(f"{served} answers, ${served * PRICE:.2f}")),
             ("repeated", Cell("none but the one that was cut off" if not repeated else str(repeated))),
             ("hash chain", Cell("every row is what was written" if sound else "DAMAGED", "" if sound else "red")),
