@@ -127,7 +127,7 @@ def test_steps_of_one_superstep(path: Path) -> None:
     assert first["steps"] + rest["steps"] == listed["steps"]
     assert rest["cursor"] is None
     more = run("steps", "s", "--superstep", 0, "--limit", 1, "--trail", path).stderr
-    assert "--superstep 0 --limit 1 --cursor 1" in more
+    assert f"--superstep 0 --limit 1 --cursor {first['cursor']} " in more
 
 
 def test_steps_have_a_column_for_supersteps_and_show_decisions(path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_person_sees_the_size_of_a_value_before_it_and_how_to_see_all_of_a_lon
     shown = re.sub(r"\x1b\[[0-9;]*m", "", as_a_person("state", "b-1", "--trail", path))
     [title] = [line for line in shown.splitlines() if line.startswith("title")]
     assert title.split() == ["title", "11", "B", "'The", "tides'"]
-    assert "... 22 more" in shown
+    assert "... 24 more" in shown
     assert f"next: everstep state b-1 --all --trail {path}" in shown.replace("\n", " ")
     short = as_a_person("state", "s", "draft", "--trail", path)
     assert "next:" not in short

@@ -18,7 +18,7 @@ _COMMANDS = {  # the module of each, and what it does in a line
     "record": ("capturing", "run any Python program, and keep its calls"),
     "runs": ("reading", "list runs"),
     "show": ("showing", "one run: summary, lineage, steps; or one step"),
-    "steps": ("reading", "the steps of a run, every entry"),
+    "steps": ("entries", "the steps of a run, every entry"),
     "why": ("explaining", "why a run failed, and where to look"),
     "state": ("values", "the values of a run at any step"),
     "diff": ("values", "how two states differ"),

@@ -1,8 +1,8 @@
-"""The commands that list: runs, steps, checkpoints, search."""
+"""The commands that list: runs, checkpoints, search."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -15,6 +15,7 @@ from everstep.cli.session import Session, is_interrupted, options, paged, positi
 from everstep.cli.style import result_of, status_cell, tags_text
 from everstep.cli.text import ago, brief, duration, stamp
 from everstep.codec.record import StepRecord
+from everstep.errors import RunNotFoundError
 from everstep.model import FINISHED, Checkpoint, CheckpointKind, Kind, Run, Status
 from everstep.store.base import ALL, RunQuery
 from everstep.trail.owner import is_copy
@@ -49,7 +50,7 @@ tag_option = click.option(
 
 
 @click.command()
-@click.option("--status", type=click.Choice(_STATUSES), help="Only such.")
+@click.option("--status", type=click.Choice(_STATUSES), help="Only runs with this status.")
 @click.option("--workflow", metavar="NAME", help="Only of this workflow.")
 @tag_option
 @click.option(
@@ -101,11 +102,11 @@ def runs(
         ],
         [_run_row(here, run, inside if with_children else None, interrupted=lost) for run, lost, inside in rows],
     )
-    words = _words(status=status, workflow=workflow, tag=tags, since=since, parent=parent)
+    words = words_of(status=status, workflow=workflow, tag=tags, since=since, parent=parent)
     if not rows and words and parent is None and not everything:
         here.output.talk(f"no run there. Runs inside others: {here.command('runs', *words, '--all')}")
     else:
-        _ending(here, "run", len(rows), found.cursor, *words, *(["--all"] if everything else []))
+        ending(here, "run", len(rows), found.cursor, *words, *(["--all"] if everything else []))
 
 
 def _runs(trail: Trail, status: str | None, wanted: dict[str, Any], limit: int, cursor: str | None) -> Runs:
@@ -130,7 +131,7 @@ def _inside(trail: Trail, run: Run) -> int:
     return len(trail.store.runs(RunQuery(parent=run.id, limit=ALL)))
 
 
-def _words(**given: Any) -> list[str]:
+def words_of(**given: Any) -> list[str]:
     """What was asked for, as it is typed again."""
     words = list[str]()
     for name, value in given.items():
@@ -155,7 +156,7 @@ def _run_row(here: Session, run: Run, inside: int | None, *, interrupted: bool) 
     ]
 
 
-def _ending(here: Session, what: str, count: int, cursor: str | None, *words: str) -> None:
+def ending(here: Session, what: str, count: int, cursor: str | None, *words: str) -> None:
     """Say that there is nothing, or how to see more."""
     if count == 0:
         here.output.talk(f"no {what} there.")
@@ -164,64 +165,6 @@ def _ending(here: Session, what: str, count: int, cursor: str | None, *words: st
         is_asked_for = context.get_parameter_source("limit") is ParameterSource.COMMANDLINE
         limit = ["--limit", context.params["limit"]] if is_asked_for else []
         here.output.talk(f"more: {here.command(context.info_name, *words, *limit, '--cursor', cursor)}")
-
-
-@click.command()
-@click.argument("run", shell_complete=run_ids)
-@click.option("--superstep", type=click.IntRange(min=0), metavar="N", help="How the nodes of one superstep ended.")
-@paged(100)
-@options
-def steps(run: str, superstep: int | None, limit: int, cursor: str | None) -> None:
-    """List the steps of a run as they were recorded, every entry of the log."""
-    here = session()
-    trail = here.open()
-    found = trail.run(run)
-    if superstep is None:
-        first = max(position(cursor), found.oldest)
-        last = min(first + limit - 1, found.head)
-        rows, more = trail.steps(run, first, last, view=True), last < found.head
-    else:
-        first = position(cursor)
-        ended = trail.get_steps(run, superstep, view=True)
-        rows, more = ended[first : first + limit], len(ended) > first + limit
-    following = str(first + limit) if more else None
-    if here.output.as_json:
-        here.output.data(steps=[plain.step(row) for row in rows], cursor=following)
-        return
-    in_graph = any(row.superstep is not None for row in rows)
-    columns = [
-        "seq",
-        "kind",
-        "status",
-        *(["superstep"] if in_graph else []),
-        "step",
-        "lane",
-        "started",
-        "took",
-        "result",
-    ]
-    here.output.table(
-        [Column(title, right=title in {"seq", "superstep", "took"}) for title in columns],
-        [_step_row(row, found.created_at if here.output.person else None, in_graph=in_graph) for row in rows],
-    )
-    _ending(here, "step", len(rows), following, run, *([] if superstep is None else ["--superstep", str(superstep)]))
-
-
-def _step_row(row: StepRecord, began: datetime | None, *, in_graph: bool) -> list[Cell | str]:
-    """The cells of an entry; for a person, who knows when the run began, with the time since then."""
-    number = [] if not in_graph else ["" if row.superstep is None else str(row.superstep)]
-    since = None if began is None else (row.started_at - began) / timedelta(milliseconds=1)
-    return [
-        Cell(str(row.seq), "dim"),
-        str(row.kind),
-        status_cell(str(row.status)),
-        *number,
-        Cell(row.name, "bold"),
-        row.lane or "-",
-        stamp(row.started_at) if since is None else f"+{duration(max(0.0, since))}",
-        duration(row.duration_ms or None),
-        result_of(row, WIDE),
-    ]
 
 
 @click.command()
@@ -250,8 +193,11 @@ def checkpoints(run: str | None, kind: str | None, tags: dict[str, str], limit: 
             for point in page
         ],
     )  # fmt: skip
-    words = [*([run] if run is not None else []), *_words(kind=kind, tag=tags)]
-    _ending(here, "checkpoint", len(page), following, *words)
+    words = [*([run] if run is not None else []), *words_of(kind=kind, tag=tags)]
+    if page:
+        ending(here, "checkpoint", len(page), following, *words)
+    else:
+        here.output.talk('no checkpoints. `everstep.current().checkpoint("name")` in a workflow makes one.')
 
 
 def _checkpoints(trail: Trail, run: str | None, kind: str | None, tags: dict[str, str], limit: int) -> list[Checkpoint]:
@@ -271,15 +217,16 @@ def _checkpoints(trail: Trail, run: str | None, kind: str | None, tags: dict[str
 
 @click.command()
 @click.argument("words", nargs=-1, required=True)
+@click.option("--run", "run_id", metavar="RUN", shell_complete=run_ids, help="Only in this run.")
 @paged(20)
 @options
-def search(words: tuple[str, ...], limit: int, cursor: str | None) -> None:
+def search(words: tuple[str, ...], run_id: str | None, limit: int, cursor: str | None) -> None:
     """Find steps that hold all the WORDS, best first. "Quoted words" stand together; a star is any end."""
     here = session()
     trail, first = here.open(), position(cursor)
     text = " ".join(f'"{word}"' if " " in word else word for word in words)
     with here.output.busy("reading the words of this trail"):
-        found = trail.search(text, limit=first + limit + 1)
+        found = _found(trail, text, run_id, first + limit + 1)
     page, following = found[first : first + limit], str(first + limit) if len(found) > first + limit else None
     if here.output.as_json:
         hits = [(row, match_of(row, text)) for row in page]
@@ -290,7 +237,23 @@ def search(words: tuple[str, ...], limit: int, cursor: str | None) -> None:
     here.output.table(
         [Column(title) for title in ("step", "name", "status", "match")], [_hit(row, text) for row in page]
     )
-    _ending(here, "step with these words", len(page), following, *words)
+    ending(here, "step with these words", len(page), following, *words, *words_of(run=run_id))
+
+
+def _found(trail: Trail, text: str, run_id: str | None, limit: int) -> list[StepRecord]:
+    """The steps with the words, best first; of one run those that it shares with what it was forked from, too."""
+    if run_id is None:
+        return trail.search(text, limit=limit)
+    run = trail.run(run_id)
+    last = {run.id: run.head}
+    while run.forked_from is not None and run.fork_seq is not None and run.forked_from not in last:
+        last[run.forked_from] = min(run.fork_seq, last[run.id])
+        try:
+            run = trail.run(run.forked_from)
+        except RunNotFoundError:  # it was dropped; what it shared is found under other names
+            break
+    found = [row for row in trail.search(text, limit=ALL) if row.seq <= last.get(row.run_id, -1)]
+    return found[:limit]
 
 
 def _hit(row: StepRecord, words: str) -> list[Cell | str]:
