@@ -75,6 +75,10 @@ def _down(key: Key, *parts: int) -> Key:
     return (*key[0], *parts), key[1]
 
 
+class Stumble(Exception):  # noqa: N818 - it is raised on purpose
+    """What the code itself raises, between its steps."""
+
+
 @dataclass(slots=True)
 class Player:
     """Goes through one program in one life, with latencies of its own."""
@@ -82,6 +86,17 @@ class Player:
     program: Program
     world: World
     chance: Random
+    stumbles: int | None = None  # after so many parts of the program its code raises, by no step's fault
+
+    @property
+    def nodes(self) -> list[Node]:
+        return self.program.nodes[: self.stumbles]
+
+    def ended(self, total: int) -> int:
+        """What the program gives."""
+        if self.stumbles is not None:
+            raise Stumble
+        return total
 
     async def nap(self) -> None:
         if self.chance.random() < 0.05:

@@ -19,7 +19,7 @@ from everstep.errors import DivergenceError
 from everstep.model import KIND_NUMBER, Kind
 from everstep.store.base import Append, Settled, Store
 from tests.programs.generator import Program
-from tests.programs.interpreter import Player
+from tests.programs.interpreter import Player, Stumble
 from tests.programs.world import Boom, World
 
 PATIENCE = 20.0  # seconds until a life counts as stalled: far more than one takes on a busy machine
@@ -91,7 +91,7 @@ class Mortal:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a life ended: ok, failed, crash, diverged, stall or error; with its value or text."""
+    """How a life ended: ok, failed, stumbled, crash, diverged, stall or error; with its value or text."""
 
     how: str
     value: Any = None
@@ -106,21 +106,31 @@ PLAYERS: dict[str, Player] = {}  # by run
 def plain_workflow(seed: int) -> int:
     """A plain program."""
     player = PLAYERS[everstep.current().run_id]
-    return player.plain(player.program.nodes, ((), ()), 1)
+    return player.ended(player.plain(player.nodes, ((), ()), 1))
 
 
 @everstep.workflow(name="program")
 async def awaited_workflow(seed: int) -> int:
     """An async program."""
     player = PLAYERS[everstep.current().run_id]
-    return await player.awaited(player.program.nodes, ((), ()), 1)
+    return player.ended(await player.awaited(player.nodes, ((), ()), 1))
 
 
 def live(
-    program: Program, run_id: str, world: World, store: Store, chance: Random, *, on_a_loop: bool | None = None
+    program: Program,
+    run_id: str,
+    world: World,
+    store: Store,
+    chance: Random,
+    *,
+    on_a_loop: bool | None = None,
+    stumbles: int | None = None,
 ) -> Outcome:
-    """One life of a run, on the store it is given, by AsyncRunner or by Runner; which one is left to chance."""
-    PLAYERS[run_id] = Player(program, world, chance)
+    """One life of a run, on the store it is given, by AsyncRunner or by Runner; which one is left to chance.
+
+    If its code `stumbles` it raises by itself, after so many of its parts.
+    """
+    PLAYERS[run_id] = Player(program, world, chance, stumbles)
     workflow: Any = awaited_workflow if program.is_async else plain_workflow
     trail = everstep.Trail(store)
     world.new_life(lambda: isinstance(store, Mortal) and store.dead)
@@ -156,6 +166,8 @@ def _outcome(run: Callable[[], everstep.RunResult[Any]]) -> Outcome:
         return Outcome("diverged", str(error), cause=error.cause)
     except Boom as error:
         return Outcome("failed", str(error))
+    except Stumble:
+        return Outcome("stumbled")
     except BaseException as error:  # noqa: BLE001 - told to whoever looks at this life
         if any(isinstance(each, Crash) for each in members(error)):
             return Outcome("crash")

@@ -109,11 +109,14 @@ class _Trial:
     def _healed(self, outcome: Outcome, rows: int) -> Outcome | None:
         """The failed run, run again until it completes: each time what it failed with is set right.
 
-        Not for programs in which a failure cancels others: which step made the run fail is a matter of time there.
+        Now and then its code fails by itself before it comes as far. Not for programs in which a failure cancels
+        others: which step made the run fail is a matter of time there.
         """
         for number in range(_MOST_FAILURES):
             self.world.heal(outcome.value)
-            again = self._lives(f"failed {number + 1} times", [self.chance.randint(0, rows)])
+            again = self._stumbled(number) if self.chance.random() < 0.5 else None
+            if again is None and not self.found:
+                again = self._lives(f"failed {number + 1} times", [self.chance.randint(0, rows)])
             if again is None or again.how == "ok":
                 break
             outcome = again
@@ -124,6 +127,20 @@ class _Trial:
         if whole is not None:
             self._compare(f"healed at {sorted(self.world.healed)}", again, whole)
         return again
+
+    def _stumbled(self, number: int) -> Outcome | None:
+        """A life whose code fails by itself. None if that was all."""
+        after = self.chance.randrange(len(self.code.nodes))
+        outcome = live(self.code, self.run_id, self.world, self.store, self.chance, stumbles=after)
+        name = f"failed {number + 1} times, then after {after} parts"
+        self.found += [f"{name}: {fault}" for fault in self.world.faults]
+        self.world.faults.clear()
+        self._on_record(outcome)
+        if outcome.how == "failed":
+            return outcome
+        if outcome.how != "stumbled":
+            self.found.append(f"{name}: {outcome.how}: {outcome.value}")
+        return None
 
     def _restored(self, outcome: Outcome) -> None:
         """A completed run is given from the record, and nothing is executed."""
