@@ -187,7 +187,7 @@ def test_a_fork_with_all_there_is_to_say(place: Path) -> None:
         place, "fork", "r@4", "--id", "f", "--set", "note=[1, 2]", "--set", "outline.0=first", "--input", "tone=loud",
         "--reuse", "--json",
     )  # fmt: skip
-    assert json.loads(done.stdout)["fork"] == {"run": "f", "forked_from": "r", "at": 4}
+    assert json.loads(done.stdout)["fork"] == {"run": "f", "forked_from": "r", "at": 4, "again": []}
     with everstep.open(place / "trail.db") as trail:
         assert trail.state("f")["note"] == [1, 2]
         assert trail.state("f")["outline"][0] == "first"

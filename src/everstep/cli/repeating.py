@@ -9,6 +9,7 @@ import click
 from everstep.capturing.command import CAPTURED
 from everstep.cli import exits, plain
 from everstep.cli.advising import go_on_with
+from everstep.cli.again import done_again, warning
 from everstep.cli.app import apart, app_option, configured, load, named, still_to_name, workflow_in
 from everstep.cli.capturing import (
     ask_for_program,
@@ -31,6 +32,7 @@ from everstep.trail.inside import is_map
 from everstep.trail.replayed import ReplayReport
 from everstep.trail.trail import Trail
 
+_REUSE = "Use what the run did later, where the same is asked for; a person is asked again."
 _SEALED = "Of a program: what is refused if it is not on record; hard: in a network of its own, too. Else calls."
 
 
@@ -104,7 +106,7 @@ def _tell(here: Session, report: ReplayReport) -> None:
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="Change an input, from there on.")
 @click.option("--outcome", metavar="SEQ=VALUE", help="Fork at this step, as if it had given VALUE.")
 @click.option("--failure", metavar="SEQ=TEXT", help="Fork at this step, as if it had failed with TEXT, or TYPE: TEXT.")
-@click.option("--reuse", is_flag=True, help="Use what the run did later, where the same is asked for.")
+@click.option("--reuse", is_flag=True, help=_REUSE)
 @children_option
 @options
 def fork(
@@ -134,18 +136,22 @@ def fork(
         said["inputs"] = _pairs("--input", inputs)
     if outcome is not None or failure is not None:
         point, said["outcome"] = _outcome(outcome, failure, point)
-    if inputs:
-        _check_inputs(here, trail, run_id, point)
+    _check(here, trail, run_id, point, said)
     made = _made(trail, run_id, point, said)
+    shared = trail.run(made).fork_seq or 0
+    again = done_again(trail, run_id, shared + ("outcome" in said), reuse=reuse)
+    if not here.output.as_json or command:
+        here.output.talk(f"made {made}, which shares {run_id} up to step {shared}.")
+        if again:
+            here.output.talk(warning(run_id, made, again, reuse=reuse))
     if command:
-        here.output.talk(f"made {made}, which shares {run_id} up to step {trail.run(made).fork_seq}.")
         children = children or with_children(trail, made)
         trail.close()
         launch(here, command, {"id": made, "children": children})
     if here.output.as_json:
-        here.output.data(fork={"run": made, "forked_from": run_id, "at": trail.run(made).fork_seq})
+        repeated = [each.data() for each in again]
+        here.output.data(fork={"run": made, "forked_from": run_id, "at": shared, "again": repeated})
     else:
-        here.output.talk(f"made {made}, which shares {run_id} up to step {trail.run(made).fork_seq}.")
         start = trail.step(made, 0, view=True) if trail.store.run(made).base == 0 else None
         words = still_to_name(None if start is None else start.metadata)
         here.output.talk(go_on_with(made) if is_map(start) else f"next: {here.command('resume', made, *words)}")
@@ -158,9 +164,15 @@ def _made(trail: Trail, run_id: str, at: int | None, said: Forking) -> str:
     return recorder.run_id
 
 
-def _check_inputs(here: Session, trail: Trail, run_id: str, at: int | None) -> None:
-    """Refuse inputs that nothing would be done with."""
+def _check(here: Session, trail: Trail, run_id: str, at: int | None, asked: Forking) -> None:
+    """Refuse what nothing would be done with: inputs, and reuse, where that is so."""
     found, said = trail.run(run_id), about(trail, run_id)
+    if asked.get("reuse") and CAPTURED in said:
+        raise click.UsageError(
+            "a program makes its calls anew from the fork on, and takes nothing over: leave out --reuse."
+        )
+    if not asked.get("inputs"):
+        return
     if CAPTURED in said:
         raise click.UsageError(
             "the inputs of a program are the words that it is called with, and a run keeps them: leave out --input, "

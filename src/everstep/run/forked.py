@@ -89,9 +89,14 @@ def _read_reusable(run: Execution, store: Store, run_id: str, shared: int) -> No
         source = store.run(run_id)
     except RunNotFoundError:
         return  # it was dropped: there is nothing to use
-    for entry in Reader(store).entries(source, max(shared + 1, source.base), source.seq):
-        meta = record.read_meta(entry)
-        is_leaf = entry.kind == _STEP and meta[record.ID] == entry.seq and meta[record.VERSIONS] is None
+    rows = [
+        (entry, record.read_meta(entry))
+        for entry in Reader(store).entries(source, max(shared + 1, source.base), source.seq)
+    ]
+    around = {meta[record.PARENT] for _, meta in rows}
+    for entry, meta in rows:
+        # One that was announced has the id of that row, and is a leaf all the same.
+        is_leaf = entry.kind == _STEP and meta[record.ID] not in around and meta[record.VERSIONS] is None
         digest = meta[record.DIGEST]
-        if is_leaf and entry.status == _COMPLETED and digest:
+        if is_leaf and meta[record.ID] > shared and entry.status == _COMPLETED and digest:
             run.forked.reusable.setdefault((entry.name, digest), []).append(entry)
