@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from everstep.cli.output import Cell, Output
 from everstep.cli.plain import sizes
 from everstep.cli.questions import prompt_text
-from everstep.cli.style import STYLES, result_of
+from everstep.cli.style import STYLES, refused_with, result_of
 from everstep.cli.text import count, duration, size
 from everstep.cli.tree import Fold, Line
 from everstep.codec.record import StepRecord
@@ -46,10 +46,14 @@ def row(output: Output, line: Line | Fold, took: dict[str, int] | None = None, *
         ]
     node = line.node
     word = _word(node, at_work=at_work)
-    mark = _MARKS.get(word, word) if output.person and output.unicode else word
+    refused = refused_with(node.record) if word == str(Status.COMPLETED) else None
+    if refused is not None:
+        mark, style = "!" if output.person else f"answered {refused}", STYLES["failed"]
+    else:
+        mark, style = _MARKS.get(word, word) if output.person and output.unicode else word, STYLES.get(word, "cyan")
     return [
         Cell(str(node.seq), "dim"),
-        Cell(mark, STYLES.get(word, "cyan")),
+        Cell(mark, style),
         "" if node.record.superstep is None else str(node.record.superstep),
         Cell(
             indent + (f"run {node.status}" if node.kind is Kind.END else _name(node)),

@@ -14,6 +14,7 @@ from everstep.cli.values import show_leaves, show_value
 from everstep.codec.record import StepRecord
 from everstep.errors import ErasedError
 from everstep.journal.track import OUTPUT
+from everstep.model import Kind
 from everstep.trail.trail import Trail
 
 _WIDE = 200  # characters that a value may take in a line
@@ -74,9 +75,10 @@ def _facts(row: StepRecord) -> Iterator[tuple[str, Cell | str]]:
     yield "status", status_cell(str(row.status))
     yield "started", stamp(row.started_at)
     yield "took", duration(row.duration_ms)
+    in_no_graph = row.superstep is None and row.kind is not Kind.CHECKPOINT
     about = {name: value for name, value in (row.metadata or {}).items() if name != OUTPUT}  # which its outcome shows
     facts = {"superstep": None if row.superstep is None else str(row.superstep),
-             "node": row.node_type, "chose": row.decision is not None and decision_text(row),
+             "call" if in_no_graph else "node": row.node_type, "chose": row.decision is not None and decision_text(row),
              "cached": row.cached and "yes", "took versions": row.input_versions and brief(row.input_versions, _WIDE),
              "inside": row.parent, "lane": row.lane, "attempt": row.attempt if row.attempt > 1 else None,
              "child run": row.child_run_id, "metadata": about and brief(about, _WIDE),

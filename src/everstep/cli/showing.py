@@ -20,7 +20,7 @@ from everstep.cli.one_step import show_step
 from everstep.cli.output import Cell, Column
 from everstep.cli.questions import Questions
 from everstep.cli.session import Session, address, is_interrupted, options, run_ids, session
-from everstep.cli.style import STYLES, status_cell, tags_text
+from everstep.cli.style import STYLES, refused_with, status_cell, tags_text
 from everstep.cli.text import ago, brief, count, duration, stamp
 from everstep.cli.tree import Line, lines
 from everstep.errors import DamagedError, ErasedError
@@ -201,10 +201,12 @@ def _counts(run: Run, tree: Outline) -> str:
     nodes = [node for _, node in tree.walk()]
     supersteps = len({node.record.superstep for node in nodes} - {None})
     failed = sum(node.status is Status.FAILED and node.kind is Kind.STEP for node in nodes)
+    refused = sum(node.status is Status.COMPLETED and refused_with(node.record) is not None for node in nodes)
     parts = [
         count(sum(node.kind in {Kind.STEP, Kind.PAUSE} for node in nodes), "step"),
         count(supersteps, "superstep") if supersteps else "",
         f"{failed:,} failed" if failed else "",
+        f"{refused:,} answered with an error" if refused else "",
         count(sum(len(node.earlier) for node in nodes), "failed attempt")
         if any(node.earlier for node in nodes)
         else "",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 from everstep.cli.output import Cell
@@ -26,6 +28,7 @@ STYLES = {
 }
 _CHOOSE = frozenset({"route", "gate"})
 _ANSWERED, _BAD = frozenset({"model", "http"}), 400  # calls of captured programs, and from where on a status is bad
+_CALL, _JSON = re.compile(r"-> (\S+) "), json.JSONDecoder()  # how a tool that a model calls is told among its words
 _CHANGES = 6  # that are told in a line
 _LEAST = 12  # characters of a value that are shown, however many there are
 
@@ -60,18 +63,59 @@ def _result(row: StepRecord, width: int) -> Cell:
     if row.node_type in _CHOOSE and reason_of(row) is not None:
         return Cell(cut(decision_text(row), width))
     if row.output is not None:
-        answered = row.node_type in _ANSWERED and isinstance(row.output, dict) and "status" in row.output
-        return _answer(row.output, width) if answered else Cell(brief(row.output, width))
+        status = _status_of(row)
+        return Cell(brief(row.output, width)) if status is None else _answer(row.output, status, width)
     changes = _changes(row, width)
     return Cell(changes) if changes else Cell(_mark(row, width) or "-", "dim")
 
 
-def _answer(stored: dict[str, Any], width: int) -> Cell:
-    """What another machine answered: the words of a model, else the body."""
+def refused_with(row: StepRecord) -> int | None:
+    """The status that says that something is wrong, of a call that was answered so; None of any other row."""
+    if row.node_type not in _ANSWERED:
+        return None
+    try:
+        status = _status_of(row)
+    except (ErasedError, DamagedError):  # told elsewhere
+        return None
+    return status if status is not None and status >= _BAD else None
+
+
+def _status_of(row: StepRecord) -> int | None:
+    """What a call of a captured program was answered with. A stranger's row may hold anything."""
+    stored = row.output if row.node_type in _ANSWERED else None
+    status = stored.get("status") if isinstance(stored, dict) else None
+    return status if type(status) is int else None
+
+
+def _answer(stored: dict[str, Any], status: int, width: int) -> Cell:
+    """What another machine answered: the words of a model and the tools that it calls, else the body."""
     words = said(stored)
-    shown = brief(stored.get("body") if words is None else words, width)
-    bad = stored["status"] >= _BAD
-    return Cell(cut(f"{stored['status']} {shown}", width) if bad or words is None else shown, "red" if bad else "")
+    shown = brief(stored.get("body"), width) if words is None else _spoken(words, width)
+    bad = status >= _BAD
+    return Cell(cut(f"{status} {shown}", width) if bad or words is None else shown, "red" if bad else "")
+
+
+def _spoken(words: str, width: int) -> str:
+    """What a model said, in quotes, and each tool that it calls as a call: `price(wood="oak"), price(wood="elm")`."""
+    parts, at = list[str](), 0
+    for call in _CALL.finditer(words):
+        if call.start() < at:  # inside the arguments of the one before
+            continue
+        try:
+            given, end = _JSON.raw_decode(words, call.end())
+        except ValueError:  # it has none; or it was cut off, or is no call but an arrow in a text
+            given, end = {}, call.end()
+            if end < len(words) and not _CALL.match(words, end):
+                continue
+        if isinstance(given, dict):
+            before = words[at : call.start()].strip()
+            named = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in given.items())
+            parts += [*([brief(before, width)] if before else []), f"{call[1]}({named})"]
+            at = end
+    if not parts:
+        return brief(words, width)
+    after = words[at:].strip()
+    return cut(", ".join([*parts, *([brief(after, width)] if after else [])]), width)
 
 
 def decision_text(row: StepRecord) -> str:

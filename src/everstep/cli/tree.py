@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from everstep.cli.style import refused_with
 from everstep.model import Kind, Status
 from everstep.trail.outline import Node, Outline
 
@@ -66,7 +67,8 @@ def _look_over(tree: Outline) -> tuple[dict[Node, int], set[Node]]:
     nodes = [node for _, node in tree.walk()]
     sizes, restless = dict.fromkeys(nodes, 1), set[Node]()
     for node in reversed(nodes):
-        if node.status is not Status.COMPLETED or node.kind in {Kind.END, Kind.FORK} or node in restless:
+        well = node.status is Status.COMPLETED and refused_with(node.record) is None
+        if not well or node.kind in {Kind.END, Kind.FORK} or node in restless:
             restless.add(node)
             if node.parent is not None:
                 restless.add(node.parent)
