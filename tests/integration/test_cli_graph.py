@@ -99,6 +99,13 @@ def test_a_graph_is_named_by_its_file_or_its_module(place: Path, named: str) -> 
     ]
 
 
+@pytest.mark.parametrize("named", ["lone.py", "lone", "lone:"])
+def test_the_only_graph_of_a_module_need_not_be_named(place: Path, named: str) -> None:
+    (place / "lone.py").write_text("from flows import drafts\nthe_same = drafts\n", "utf-8")
+    done = drawn(place, named)
+    assert (done.code, done.stdout.splitlines()[0]) == (0, "drafts"), done.stderr
+
+
 def test_a_file_is_found_in_another_folder_with_what_lies_beside_it(place: Path) -> None:
     inner = place / "deep" / "er"
     inner.mkdir(parents=True)
@@ -209,8 +216,10 @@ def test_what_the_graph_no_longer_has_is_told(place: Path) -> None:
         (["flows.py:number"], 1, "'flows.py:number' is no graph but of type int."),
         (["gone.py:approval"], 3, "there is no file 'gone.py'."),
         (["gone:approval"], 1, "cannot load 'gone': there is no such module in "),
-        (["flows.py"], 2, "'flows.py' names no graph; give FILE:NAME, or MODULE:NAME."),
-        (["flows.py:"], 2, "'flows.py:' names no graph; give FILE:NAME, or MODULE:NAME."),
+        (["flows"], 2, "'flows' has 4 graphs. Name one: flows:approval, flows:wrapped, flows:drafts, flows:many."),
+        (["flows.py:"], 2, "'flows.py' has 4 graphs. Name one: flows.py:approval, flows.py:wrapped, "),
+        (["empty.py"], 3, "'empty.py' has no graph. Name the file, or the module, that has one."),
+        ([":approval"], 2, "':approval' names no graph; give FILE:NAME, or MODULE:NAME."),
         (["flows.py:approval", "--svg", "--json"], 2, "--svg prints no JSON; give one of the two."),
         (["flows.py:approval", "--run", "x"], 1, ".everstep/trail.db': there is no trail."),
         (["broken.py:g"], 1, "cannot load 'broken': GraphError: graph 'g' has no nodes. Give it at least one."),
@@ -223,6 +232,7 @@ def test_what_cannot_be_drawn_is_told_in_a_sentence(place: Path, words: list[str
     (place / "broken.py").write_text("from everstep import Graph\ng = Graph([], name='g')", "utf-8")
     (place / "syntax.py").write_text("def", "utf-8")
     (place / "script.py").write_text("raise SystemExit(0)", "utf-8")
+    (place / "empty.py").write_text("import everstep", "utf-8")
     (place / "in").mkdir()
     (place / "in" / "json.py").write_text("g = 1", "utf-8")
     done = drawn(place, *words)

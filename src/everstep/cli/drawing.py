@@ -42,13 +42,13 @@ class OtherWorkflowError(click.ClickException):
 
 
 @click.command()
-@click.argument("named", metavar="FILE:NAME")
+@click.argument("named", metavar="FILE[:NAME]")
 @click.option("--mermaid", "form", flag_value="mermaid", help="Print it as a flowchart in Mermaid.")
 @click.option("--svg", "form", flag_value="svg", help="Print it as an SVG.")
 @click.option("--run", metavar="RUN", shell_complete=run_ids, help="Draw this run of the trail over it.")
 @options
 def graph(named: str, form: str | None, run: str | None) -> None:
-    """Draw the graph that a file, or a module (MODULE:NAME), has under a name."""
+    """Draw the graph that a file, or a module (MODULE:NAME), has under a name; without a name, its only one."""
     here = session()
     if form is not None and here.output.as_json:
         raise click.UsageError(f"--{form} prints no JSON; give one of the two.")
@@ -67,18 +67,30 @@ def graph(named: str, form: str | None, run: str | None) -> None:
 
 def _graph(named: str) -> Graph:
     """The graph that somebody named. What its code prints is no data of ours."""
-    place, _, name = named.rpartition(":")
-    if not place or not name:
+    place, _, name = named.rpartition(":") if ":" in named else (named, "", "")
+    if not place:
         raise click.UsageError(f"{named!r} names no graph; give FILE:NAME, or MODULE:NAME.")
     with redirect_stdout(sys.stderr):
         module, _ = load(module_of(place))
+        known = {name: value for name, value in vars(module).items() if isinstance(value, Graph)}
+        if not name:
+            return _only(place, known)
         if not hasattr(module, name.partition(".")[0]):
-            known = ", ".join(name for name, value in vars(module).items() if isinstance(value, Graph)) or "none"
-            raise NotThereError(f"{place!r} has no {name!r}. Its graphs: {known}.")
+            raise NotThereError(f"{place!r} has no {name!r}. Its graphs: {', '.join(known) or 'none'}.")
         _, found = load(f"{module.__name__}:{name}")
     if not isinstance(found, Graph):
         raise AppError(f"{named!r} is no graph but of type {type(found).__name__}.")
     return found
+
+
+def _only(place: str, known: dict[str, Graph]) -> Graph:
+    """The graph of a module of which none was named."""
+    if not known:
+        raise NotThereError(f"{place!r} has no graph. Name the file, or the module, that has one.")
+    if len({id(graph) for graph in known.values()}) > 1:
+        several = ", ".join(f"{place}:{name}" for name in known)
+        raise click.UsageError(f"{place!r} has {len(known)} graphs. Name one: {several}.")
+    return next(iter(known.values()))
 
 
 def _data(graph: Graph, drawn: Picture) -> dict[str, Any]:
