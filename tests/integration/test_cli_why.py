@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,41 @@ def test_it_prints_the_failure_the_suspects_and_commands_that_work_here(tmp_path
     assert commands[0] == f"show r@5 --trail {path}"
     for command in commands:
         assert run(*command.split()).exit_code in {0, 4}, command
+
+
+@pytest.mark.parametrize("output", ["offer", None])
+def test_a_difference_is_offered_where_there_is_one_and_another_outcome_where_it_can_be_given(
+    tmp_path: Path, output: str | None
+) -> None:
+    @everstep.step(output=output)
+    def offer(number: int) -> dict[str, Any]:
+        return {"name": f"n-{number}"} | ({} if number == 4 else {"rate": 80 + number})
+
+    @everstep.workflow
+    def travel() -> object:
+        return min(offer(number)["rate"] for number in range(7))
+
+    with everstep.open(tmp_path / "t.db") as trail:
+        with pytest.raises(KeyError):
+            everstep.Runner(trail).run(travel, id="r")
+        found = trail.why("r")
+    assert ("everstep diff r@4 r@5" in found.next) == (output is not None)
+    assert "everstep fork r --outcome 5=VALUE" in found.next
+    assert not [line for line in found.next if "--at" in line]
+    path = tmp_path / "t.db"
+    forked = run("fork", "r", "--outcome", '5={"name": "n-4", "rate": 84}', "--id", "f", "--trail", path)
+    assert forked.exit_code == 0, forked.stderr
+
+
+def test_what_set_the_same_value_again_has_no_difference_to_show(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "t.db") as trail, pytest.raises(LookupError), trail.record("r") as recorded:
+        for number in range(8):
+            recorded.step("read", output={} if number == 4 else {"page": f"p-{number}"}, set={"kept": 1})
+        raise KeyError("page")
+    with everstep.open(tmp_path / "t.db") as trail:
+        found = trail.why("r").next
+    assert "everstep state r@4" in found
+    assert not [line for line in found if "diff" in line]
 
 
 def test_a_run_with_an_unknown_outcome_is_told_to_be_answered_and_not_resumed(tmp_path: Path) -> None:

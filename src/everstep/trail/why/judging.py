@@ -60,7 +60,7 @@ def explain(trail: Trail, run_id: str) -> Why:
         chain=tuple(_chain(trace, suspects[:1])), suspects=tuple(suspect for _, suspect in suspects),
         last_good=last_good(trace, suspects[0][0] if suspects else None) if failure is not None else None,
         repeated=tuple(_repeated(trace)), slow=tuple(_slow(trace)),
-        next=tuple(nexts(trace, failure, suspects, failed, asked)),
+        next=tuple(nexts(trail, trace, failure, suspects, failed, asked)),
         items=tuple(told(trail, trace, each) for each in failed[:_ITEMS]), failed=len(failed), is_map=trace.is_map,
         interrupted=interrupted, at_work=trace.at_work, last_done=last_done(trace) if not trace.path else None,
         questions=tuple(questions_of(asked)), waiting=len(asked),

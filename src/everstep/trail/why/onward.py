@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from everstep.codec.record import StepRecord
+from everstep.errors import EverstepError
 from everstep.model import Kind, Run, Status
 from everstep.trail.inside import Failed
 from everstep.trail.why.calls import Call
@@ -12,7 +14,11 @@ from everstep.trail.why.items import answers, command, is_unknown
 from everstep.trail.why.report import Failure, Point, Suspect
 from everstep.trail.why.tracing import Trace
 
+if TYPE_CHECKING:
+    from everstep.trail.trail import Trail
+
 _TRIED = 3  # failed items that are worth a look
+_REPLACEABLE = frozenset({Kind.STEP, Kind.ANSWER})  # rows that a fork can give another outcome
 
 
 def last_good(trace: Trace, suspect: Call | None) -> Point | None:
@@ -37,6 +43,7 @@ def last_done(trace: Trace) -> Point | None:
 
 
 def nexts(
+    trail: Trail,
     trace: Trace,
     failure: Failure | None,
     suspects: list[tuple[Call, Suspect]],
@@ -56,11 +63,32 @@ def nexts(
     good = last_good(trace, suspects[0][0]) if suspects and failure is not None else None
     if good is not None and not trace.story_of(good.run_id).is_of_a_program:
         yield command("state", good.id)
-        yield command("diff", good.id, suspects[0][1].id)
-    yield from _on(trace, good, failed, asked)
+        if _changed(trail, good, suspects[0][0]):
+            yield command("diff", good.id, suspects[0][1].id)
+    yield from _on(trace, _fork(trace, good, suspects), failed, asked)
 
 
-def _on(trace: Trace, good: Point | None, failed: list[Run | Failed], asked: list[StepRecord]) -> Iterator[str]:
+def _changed(trail: Trail, good: Point, suspect: Call) -> bool:
+    """Whether a step changed the state since the last good place: else there is nothing to see."""
+    try:
+        return bool(suspect.node.record.ops) and bool(trail.diff(good.id, f"{suspect.run_id}@{suspect.seq}"))
+    except EverstepError:
+        return False  # pruned, erased or damaged
+
+
+def _fork(trace: Trace, good: Point | None, suspects: list[tuple[Call, Suspect]]) -> list[object]:
+    """How one tries it otherwise: with another outcome of the suspect, or from the last good place on."""
+    run_id = trace.story.run.id
+    if good is None or good.run_id != run_id:
+        return []
+    row = suspects[0][0].node.record
+    # What a call of a program gave is a whole answer, with its head: nobody types that.
+    if row.kind in _REPLACEABLE and row.run_id == run_id and not trace.story.is_of_a_program:
+        return ["fork", run_id, "--outcome", f"{row.seq}=VALUE"]
+    return ["fork", run_id, "--at", good.seq]
+
+
+def _on(trace: Trace, fork: list[object], failed: list[Run | Failed], asked: list[StepRecord]) -> Iterator[str]:
     """How the run goes on."""
     run = trace.story.run
     if trace.at_work:
@@ -70,6 +98,6 @@ def _on(trace: Trace, good: Point | None, failed: list[Run | Failed], asked: lis
     elif trace.is_map:
         yield from (command("resume", each.id) for each in failed[:1] if isinstance(each, Run))
     elif run.status is not Status.COMPLETED and trace.story.is_of_a_workflow:
-        if good is not None and good.run_id == run.id:
-            yield command("fork", run.id, "--at", good.seq)
+        if fork:
+            yield command(*fork)
         yield command("resume", run.id)
