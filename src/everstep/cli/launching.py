@@ -16,9 +16,8 @@ from typing import Any
 
 from everstep.capturing.command import ENTRY, HASHES, VARIABLE, parsed
 from everstep.errors import CaptureError
-from everstep.trail.naming import MEMORY, folder_of, is_url, without_password
+from everstep.trail.naming import DEFAULT, MEMORY, TRAIL, folder_of, is_url, without_password
 
-TRAIL, DEFAULT = "EVERSTEP_TRAIL", ".everstep/trail.db"
 LEFT_OUT = "The password is left out of what to type: put it into PGPASSWORD or ~/.pgpass."
 DURABILITIES = ("sync", "async", "exit")
 _FLAGS = frozenset({"--children", "--quiet", "--json"})

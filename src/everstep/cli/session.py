@@ -15,11 +15,11 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from everstep.cli import exits
-from everstep.cli.launching import DEFAULT, LEFT_OUT, TRAIL, url_of
+from everstep.cli.launching import LEFT_OUT, url_of
 from everstep.cli.output import Output
 from everstep.errors import EverstepError, RunNotFoundError, UnreadableError
 from everstep.trail.late import Late
-from everstep.trail.naming import MEMORY, POSTGRES, SQLITE, folder_of, is_url, without_password
+from everstep.trail.naming import DEFAULT, MEMORY, POSTGRES, SQLITE, TRAIL, folder_of, is_url, without_password
 
 if TYPE_CHECKING:
     from everstep.model import Run

@@ -36,7 +36,7 @@ from everstep.run.lanes import here
 from everstep.run.log import RunLog
 from everstep.run.noted import log_row, log_rows, paused_rows
 from everstep.run.pen import Pen, Waiter, after_run
-from everstep.run.result import PauseInfo, RunResult
+from everstep.run.result import PauseInfo, RunResult, failed_note
 from everstep.run.spawning import watch_threads
 from everstep.run.stopping import RESTARTING
 from everstep.run.workflows import Workflow, about_run
@@ -384,7 +384,7 @@ class Life:
         run.tell(f"run_{status}", error=error)
         if error is not None and error_handling != "continue":
             if self.trail is not None and status is Status.FAILED:
-                error.add_note(f"everstep: run {run.run_id!r} failed; run it with this id again to go on there")
+                error.add_note(failed_note(self.trail.store.where, run.run_id, is_inside=around is not None))
             raise error
         value = self._value
         if value is None and run.partial_values is not None:

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from everstep.model import Status
 from everstep.run.log import RunLog
+from everstep.trail.naming import command_for
 
 R = TypeVar("R")
 
@@ -94,3 +95,10 @@ class RunResult(Generic[R]):
             "pauses": [pause.seq for pause in self.pauses],
             "log": self.log.to_dict(),
         }
+
+
+def failed_note(where: str, run_id: str, *, is_inside: bool) -> str:
+    """What is noted on the error that ended a run. A run inside another is explained with that."""
+    why = None if is_inside else command_for(where, "why", run_id)
+    way = f". Find out why: {why}" if why else ""
+    return f"everstep: run {run_id!r} failed; run it with this id again to go on there{way}"

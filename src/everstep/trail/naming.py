@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 from urllib.parse import unquote
 
+TRAIL, DEFAULT = "EVERSTEP_TRAIL", ".everstep/trail.db"  # where commands look for the name, and else for the trail
 MEMORY = ":memory:"
 SQLITE = "sqlite:///"
 POSTGRES = ("postgresql://", "postgres://")
@@ -36,3 +38,25 @@ def folder_of(url: str) -> Path | None:
     path = Path(url).expanduser()
     is_folder = not is_url(url) and (url.endswith(os.sep) or os.path.isdir(path))  # noqa: PTH112 - raises nothing
     return path if is_folder else None
+
+
+def command_for(where: str, *words: str) -> str | None:
+    """A command line of ours for the trail at a place: it is named unless commands look there. None for memory."""
+    meant = os.environ.get(TRAIL) or DEFAULT
+    if where.startswith(POSTGRES):
+        named = [] if without_password(meant) == where else ["--trail", where]
+    elif os.path.isabs(where):  # noqa: PTH117 - a place may be of any form
+        path = os.path.realpath(folder_of(meant) or meant.removeprefix(SQLITE))
+        named = [] if path == where else ["--trail", _near(where)]
+    else:
+        return None
+    return shlex.join(["everstep", *words, *named])
+
+
+def _near(path: str) -> str:
+    """A path as one would type it here: relative where it is below."""
+    try:
+        near = os.path.relpath(path)
+    except OSError:  # the folder that we are in is gone
+        return path
+    return path if near.startswith(os.pardir) else near
