@@ -27,6 +27,7 @@ from everstep.run.steps import Unknown
 from everstep.run.through import AS_CHILD, terminable
 from everstep.run.workflows import Workflow
 from everstep.store.base import LEASE_SECONDS
+from everstep.trail.answers import name_of
 from everstep.trail.late import Late
 from everstep.trail.trail import Trail
 from everstep.trail.twin import AsyncTrail
@@ -375,6 +376,6 @@ def _end(session: Session, error: BaseException | None, took: float, mode: Mode)
     if isinstance(error, Suspended | RunStoppedError) and run.waiting:
         run_id, seq = run.waiting[0]
         assert life.trail is not None  # noqa: S101 - only a stored run waits
-        raise UnknownOutcomeError(run_id, life.trail.step(run_id, seq, view=True).name, seq)
+        raise UnknownOutcomeError(run_id, name_of(life.trail.step(run_id, seq, view=True)), seq)
     if error is not None and not isinstance(error, Suspended):
         raise error

@@ -16,7 +16,14 @@ from everstep.capturing.running import run_program
 from everstep.capturing.session import Session
 from everstep.cli import exits
 from everstep.cli.launching import LEFT_OUT
-from everstep.errors import DivergenceError, EverstepError, RunExistsError, RunFinishedError, RunNotFoundError
+from everstep.errors import (
+    DivergenceError,
+    EverstepError,
+    RunExistsError,
+    RunFinishedError,
+    RunNotFoundError,
+    UnknownOutcomeError,
+)
 from everstep.model import Status
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
@@ -123,11 +130,18 @@ def _told_replay(session: Session, said: dict[str, Any]) -> int:
 
 def _failed(error: EverstepError, said: dict[str, Any]) -> int:
     text = exits.words_of(error)
+    if isinstance(error, UnknownOutcomeError):  # whose commands follow, as they work here
+        text = text.partition(" Look there")[0] + " Look there, then say what it gave, or have it made again."
     if said.get("json"):
         _output(said).data(error={"type": type(error).__name__, "message": text})
     _say(f"everstep: {text}")
     if isinstance(error, DivergenceError) and error.fork_at is not None:
         _say(f"next: {_forking(said, error.run_id, error.fork_at)}")
+    if isinstance(error, UnknownOutcomeError):
+        _say(f"what was asked for: {_command(said, 'show', f'{error.run_id}@{error.seq}')}")
+        _say(f"next: {_command(said, 'answer', error.run_id, 'VALUE')}")
+        _say(f"  or: {_command(said, 'answer', error.run_id, '--retry')}")
+        _say(f"then: {_resuming(said, error.run_id)}")
     return exits.code_of(error)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from everstep import actual
 from everstep.codec.record import StepRecord
@@ -26,6 +27,15 @@ _CHILDREN = 1_000_000  # of one run: all of them
 _NAMED = 5  # open questions that an error names
 _WIDE = 60  # characters of an argument that a question shows
 _LONG = 200  # characters that a prompt, or an option, may take
+
+
+def name_of(step: StepRecord) -> str:
+    """The name of a step; of a call over HTTP with what was asked for there: several go to one host."""
+    with suppress(ErasedError, ValueError):  # the latter for what is no address
+        url = step.inputs.get("url") if isinstance(step.inputs, dict) else None
+        if isinstance(url, str) and step.name.endswith(f" {urlsplit(url).hostname}"):
+            return step.name + cut(urlsplit(url).path, _WIDE)
+    return step.name
 
 
 def unknown_prompt(step: StepRecord) -> str:
