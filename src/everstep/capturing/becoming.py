@@ -53,8 +53,8 @@ def is_certain(request: Mapping[str, Any]) -> bool:
 
 
 def _check_file(target: list[str]) -> None:
-    if target[0] not in {"-m", "-c"} and not Path(target[0]).is_file():
-        raise CaptureError(f"{target[0]} is no file.")
+    if target[0] not in {"-m", "-c"} and not any(map(Path.is_file, (Path(target[0]), Path(target[0], "__main__.py")))):
+        raise CaptureError(f"{target[0]} is no file, and no folder with a __main__.py.")
 
 
 def _without(environment: Mapping[str, str]) -> dict[str, str]:

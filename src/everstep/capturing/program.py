@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import os
+import pkgutil
 import runpy
 import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import blake2b
+from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,7 +21,7 @@ from everstep.errors import CaptureError
 
 
 class Target:
-    """What is to be run: a file, a module, or code from the command line."""
+    """What is to be run: a file, a folder or archive with a `__main__`, a module, or code from the command line."""
 
     def __init__(self, words: Sequence[str]) -> None:
         if not words:
@@ -33,8 +36,12 @@ class Target:
     def _check(self) -> None:
         """Raise CaptureError if there is no such file: it is no run that failed."""
         if not self.kind:
+            if Path(self.what).is_dir() and not main_of(self.what).is_file():
+                raise CaptureError(
+                    f"{self.what} is a folder without a __main__.py: name the file in it that is to run."
+                )
             try:
-                Path(self.what).open("rb").close()
+                main_of(self.what).open("rb").close()
             except OSError as error:
                 raise CaptureError(f"{self.what} cannot be read: {error.strerror}.") from None
 
@@ -43,14 +50,16 @@ class Target:
         """What its runs are known by."""
         if self.what == OUTER and self.args:
             return Path(self.args[0]).name
-        return "-c" if self.kind == "-c" else self.what if self.kind else Path(self.what).name
+        if self.kind:
+            return "-c" if self.kind == "-c" else self.what
+        return Path(self.what).name or Path(self.what).resolve().name
 
     def code(self) -> str | None:
         """A digest of its text, None where that is not at hand."""
         text = self.what.encode() if self.kind == "-c" else None
         if not self.kind:
             with suppress(OSError):
-                text = Path(self.what).read_bytes()
+                text = main_of(self.what).read_bytes()
         return None if text is None else blake2b(text, digest_size=8).hexdigest()
 
     def run(self) -> None:
@@ -58,28 +67,63 @@ class Target:
         {"": self._file, "-m": self._module, "-c": self._text}[self.kind]()
 
     def _file(self) -> None:
-        path = Path(self.what)
+        path = os.path.join(Path.cwd(), self.what)  # noqa: PTH118 - as it is typed, dots too: so does Python
         sys.argv = [self.what, *self.args]
-        sys.path[0] = str(path.parent.resolve())
-        code = compile(path.read_bytes(), self.what, "exec", dont_inherit=True)
+        if pkgutil.get_importer(path) is not None:
+            self._folder(path)
+            return
+        _lead_path(str(Path(path).resolve().parent))
         main = _main_module()
-        main.__file__ = str(path.absolute())  # it holds wherever the program goes
-        main.__loader__ = None
+        main.__file__ = path  # it holds wherever the program goes
+        main.__dict__["__cached__"] = None
+        if path.endswith(".pyc"):
+            main.__loader__ = compiled = SourcelessFileLoader("__main__", path)
+            code: Any = compiled.get_code("__main__")
+        else:
+            main.__loader__ = SourceFileLoader("__main__", path)
+            code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
         exec(code, main.__dict__)  # noqa: S102 - this is what was asked for
+
+    def _folder(self, path: str) -> None:
+        """Run the `__main__` of a folder or an archive, from which it imports too."""
+        _lead_path(path, always=True)
+        _main_module()
+        _run_as_main("__main__", alter_argv=False)
 
     def _module(self) -> None:
         sys.argv = ["-m", *self.args]
-        sys.path[0] = str(Path.cwd())
-        runpy.run_module(self.what, run_name="__main__", alter_sys=True)
+        _lead_path(str(Path.cwd()))
+        _main_module()
+        _run_as_main(self.what)
 
     def _text(self) -> None:
         sys.argv = ["-c", *self.args]
-        sys.path[0] = ""
-        exec(compile(self.what, "<string>", "exec", dont_inherit=True), _main_module().__dict__)  # noqa: S102 - as above
+        _lead_path("")
+        main = _main_module()
+        main.__loader__ = BuiltinImporter
+        exec(compile(self.what, "<string>", "exec", dont_inherit=True), main.__dict__)  # noqa: S102 - as above
+
+
+_run_as_main = runpy._run_module_as_main  # type: ignore[attr-defined] # noqa: SLF001 - Python itself calls it
+
+
+def main_of(what: str) -> Path:
+    """The file that Python begins with: of a folder its `__main__`."""
+    return Path(what, "__main__.py") if Path(what).is_dir() else Path(what)
+
+
+def _lead_path(folder: str, *, always: bool = False) -> None:
+    """Put a folder where Python does, in the place of that which Python put there for us."""
+    if not sys.flags.safe_path:
+        sys.path[0] = folder
+    elif always:
+        sys.path.insert(0, folder)
 
 
 def _main_module() -> ModuleType:
-    main = ModuleType("__main__")
+    main, before = ModuleType("__main__"), sys.modules["__main__"].__dict__
+    if "__annotations__" in before:  # Pythons differ in whether it is there before there are any
+        main.__annotations__ = {}
     main.__dict__["__builtins__"] = sys.modules["builtins"]
     sys.modules["__main__"] = main
     return main
