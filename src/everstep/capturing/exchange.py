@@ -158,7 +158,7 @@ class Exchange:
     async def until_cancelled(self) -> None:
         """Wait to be cancelled, as the record has it."""
         try:
-            await asyncio.get_running_loop().create_future()
+            await self.session.cancelling.wait(self)
         finally:
             if self.cancelled is not None:
                 self.session.passed(self.ask, self.run.entry(self.cancelled))

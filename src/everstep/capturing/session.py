@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from everstep.capturing import loops, seams, senses, sets, strays
+from everstep.capturing.cancelling import Cancelling
 from everstep.capturing.command import CAPTURED, CHILDREN
 from everstep.capturing.exchange import Exchange, Halted, end_open_calls
 from everstep.capturing.stubborn import Patience, when_idle
@@ -115,6 +116,7 @@ class Session:
         self.unknown = how.unknown  # what becomes of a call that was sent, and of whose answer nobody knows
         self.open_calls: set[Exchange] = set()
         self.given: set[Exchange] = set()  # the same, of answers on record
+        self.cancelling = Cancelling()
         self.gate = Gate(life.run)
         life.run.turnstile.is_at_work = functools.partial(loops.is_at_work, self.open_calls)
         self.senses = senses.Senses(life, clock_too=how.clock, entropy_too=how.entropy)

@@ -143,6 +143,8 @@ class Timers:
         if not run.turnstile.idle():
             return None  # an answer is on its way, or waited for
         marked = [held for held in mine if held.mark is not None]
+        if not marked and run.captured.cancelling.holds():
+            return None
         return min(marked, key=_mark) if marked else min(mine, key=_when)
 
     def _may_end(self, held: Held) -> bool:

@@ -156,10 +156,19 @@ class Turnstile:
 
     def next_mark(self) -> float | None:
         """The place of a timer, if that is what comes next."""
+        first = self._first()
+        return first if first in self.marks else None
+
+    def is_past(self, place: float) -> bool:
+        """Whether all that stands before a place in the order has left."""
+        first = self._first()
+        return first is None or first > place
+
+    def _first(self) -> float | None:
         order = self._ordered()
         while order and order[0] in self._early:
             self._early.discard(order.popleft())
-        return order[0] if order and order[0] in self.marks else None
+        return order[0] if order else None
 
     def pass_mark(self, mark: float) -> None:
         """A timer ended, or will not: whoever waits for that may go on."""
