@@ -130,7 +130,12 @@ def answer(run: str, value: str | None, pause: int | None, *, retry: bool) -> in
         here.output.data(answer={"run": run, "pause": found, "value": plain.plain(meant), "retry": retry})
     else:
         taken = "to be tried again" if retry else brief(meant, _SHORT)
-        here.output.talk(f"taken: {taken}\nnext: {_to_resume(here, trail, outermost(trail, run))}")
+        here.output.talk(f"taken: {taken}")
+        top = trail.run(outermost(trail, run))
+        left = Questions(trail, top, outline(trail.steps(top.id, view=True)), at_work=False)
+        for words in left.nexts():
+            here.output.talk(f"next: {here.command(*words)}")
+        here.output.talk(f"next: {_to_resume(here, trail, top.id)}")
     return exits.OK
 
 

@@ -68,6 +68,7 @@ def _nexts(
     if at_work:
         yield ["cancel", run.id]
     elif run.status is not Status.COMPLETED and _is_of_a_workflow(tree):
+        yield from asked.nexts() if run.status is Status.ACTIVE else ()  # it goes on without, and then waits for them
         yield ["resume", run.id, *still_to_name(None if tree.start is None else tree.start.metadata)]
     elif run.status is not Status.FAILED:
         yield ["state", run.id]

@@ -32,10 +32,14 @@ class Questions:
         if not at_work and (run.status not in FINISHED or run.status is Status.FAILED):
             inside = answers.questions(trail, trail.store.run(run.id))
             self.rows += [row for holder, row in inside if holder.id != run.id]
+        is_left = bool(self.rows) and run.status is Status.ACTIVE
+        self._answered = answers.answered(trail, trail.store.run(run.id)) if is_left else 0
         self._several = Counter(row.run_id for row in self.rows)
 
     def fields(self) -> Iterator[tuple[str, Cell | str]]:
-        """One line for each, in the head of the run."""
+        """One line for each, in the head of the run, and how many more were answered since it was left to wait."""
+        if self._answered:
+            yield "answered", f"{self._answered:,} of {self._answered + len(self.rows):,} questions"
         for row in self.rows[:_FIRST]:
             style = STYLES["unknown" if row.kind is Kind.INTENT else "paused"]
             inside = "" if row.run_id == self.run.id else f"  [{row.run_id}]"

@@ -12,7 +12,7 @@ from everstep.codec.shown import brief, cut
 from everstep.errors import AnswerError, ErasedError, NotWaitingError, OwnedError, RunCancelledError, RunFinishedError
 from everstep.journal import Journal
 from everstep.journal.track import OUTPUT, RETRY
-from everstep.model import FINISHED, STATUSES, Kind, Status, StepError
+from everstep.model import FINISHED, KINDS, STATUSES, Kind, Status, StepError
 from everstep.store.base import RunQuery, RunRow
 from everstep.trail import asking
 from everstep.trail.beginning import begin
@@ -86,6 +86,17 @@ def questions(trail: Trail, run: RunRow) -> list[tuple[RunRow, StepRecord]]:
             asked += [(each, step) for step in waiting(trail, each)]
             runs += reversed(trail.store.runs(RunQuery(parent=each.id, limit=_CHILDREN)))  # the oldest first
     return asked
+
+
+def answered(trail: Trail, run: RunRow) -> int:
+    """How many answers a run has had since it was left to wait: they are its newest rows."""
+    found, reader = 0, Reader(trail.store, as_view=True)
+    for seq in range(run.seq, run.base - 1, -1):
+        [entry] = reader.entries(run, seq, seq)
+        if KINDS[entry.kind] is not Kind.ANSWER:
+            break
+        found += 1
+    return found
 
 
 def who_waits(trail: Trail, run: RunRow) -> RunRow:

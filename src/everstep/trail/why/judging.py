@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from everstep.codec.shown import brief
 from everstep.model import Kind, Status
+from everstep.trail.answers import answered
 from everstep.trail.why import flows, missed, shapes, sources, texts
 from everstep.trail.why.calls import Call, others
 from everstep.trail.why.clues import Clues, clues_of
@@ -64,6 +65,7 @@ def explain(trail: Trail, run_id: str) -> Why:
         items=tuple(told(trail, trace, each) for each in failed[:_ITEMS]), failed=len(failed), is_map=trace.is_map,
         interrupted=interrupted, at_work=trace.at_work, last_done=last_done(trace) if not trace.path else None,
         questions=tuple(questions_of(asked)), waiting=len(asked),
+        answered=answered(trail, trail.store.run(run.id)) if interrupted else 0,
     )  # fmt: skip
 
 

@@ -98,6 +98,7 @@ def _on(trace: Trace, fork: list[object], failed: list[Run | Failed], asked: lis
     elif trace.is_map:
         yield from (command("resume", each.id) for each in failed[:1] if isinstance(each, Run))
     elif run.status is not Status.COMPLETED and trace.story.is_of_a_workflow:
+        yield from answers(run, asked) if asked else ()
         if fork:
             yield command(*fork)
         yield command("resume", run.id)

@@ -137,6 +137,7 @@ class Why:
     last_done: Point | None = None  # the last step that completed, where none is open
     questions: tuple[Question, ...] = ()  # the first that are open
     waiting: int = 0  # how many there are of these
+    answered: int = 0  # and how many more were answered, since the run was left to wait
 
     def summary(self) -> str:
         """One line: how it ended, and the likeliest reason."""
@@ -179,6 +180,12 @@ class Why:
         failure = self.failure
         if self.at_work:
             yield "is at work: a process is working on it."
+        elif self.answered and not self.waiting:
+            yield "is answered, and to be resumed: no process is working on it."
+            return
+        elif self.answered:
+            asked = self.answered + self.waiting
+            yield f"waits: {self.answered:,} of {asked:,} questions {'is' if self.answered == 1 else 'are'} answered."
         elif failure is not None and failure.error is not None:
             yield "was interrupted: no process is working on it."
             at = self._place().removeprefix(" in ")
