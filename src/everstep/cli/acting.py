@@ -34,7 +34,7 @@ from everstep.run.runner import Runner
 from everstep.run.workflows import Workflow
 from everstep.trail import answers, asking
 from everstep.trail.answers import question_text
-from everstep.trail.inside import failed_so_far, is_map, items_of, outermost
+from everstep.trail.inside import MAP, NODES, failed_so_far, is_map, items_of, outermost
 from everstep.trail.outline import outline
 from everstep.trail.schemas import described
 from everstep.trail.trail import Trail
@@ -87,6 +87,10 @@ def stop(run: str) -> int:
         here.output.data(stop={"run": run, "status": status})
     else:
         here.output.talk(f"{owner} was asked to stop {run}." if status == "asked" else f"nobody works on {run}.")
+        said = about(trail, run)
+        if status == "asked" and "code" in said and not {MAP, NODES} & said.keys():
+            here.output.talk(f"{run} is no graph: it is cancelled; resume it to go on.")
+            here.output.talk(f"then: {_to_resume(here, trail, run)}")
     return exits.OK
 
 
