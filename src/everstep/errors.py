@@ -177,9 +177,10 @@ class ServerUnreachableError(OpenError):
         way_out = (
             "It is there and has no connection left: close some, or raise max_connections or the limit of the role."
             if full
-            else "Check host and port, that it runs, and that nothing between here and there keeps you out."
+            else "Check host and port, that it runs, and that no firewall is in the way."
         )
-        super().__init__(f"cannot reach the server of {where!r}: {reason}. {way_out}")
+        stop = "" if reason.endswith(("?", ".")) else "."  # libpq asks whether the server runs
+        super().__init__(f"cannot reach the server of {where!r}: {reason}{stop} {way_out}")
 
 
 class LoginRefusedError(OpenError):
@@ -545,8 +546,8 @@ class JournalError(EverstepError):
 
 
 _OF_OUTCOMES = {  # what a replay finds when it executes something again
-    "changed result": "does not give what it gave",
-    "changed retry": "is tried otherwise",
+    "changed result": "gave another result than on record",
+    "changed retry": "was retried in another way than on record",
 }
 
 
@@ -576,7 +577,7 @@ class DivergenceError(JournalError):
     def __str__(self) -> str:
         where = f"step {self.seq}" if self.seq is not None else f"position {self.position}"
         lane = f" of lane {self.lane!r}" if self.lane else ""
-        skipped = f" (not asked for: {self.passed_over})" if self.skipped else ""
+        skipped = f" (not called: {self.passed_over})" if self.skipped else ""
         executed = "" if self.cause in _OF_OUTCOMES else " It was not executed."
         why = "changes from run to run (the clock, random numbers, the order of threads or of a set): make that a step"
         if self.of_program:
@@ -593,11 +594,11 @@ class DivergenceError(JournalError):
         if self.cause in _OF_OUTCOMES:
             return f"{self.requested!r} {_OF_OUTCOMES[self.cause]}"
         if self.recorded == self.requested and self.cause == "changed argument":
-            return f"the code asks for {self.requested!r} with other arguments than the record has"
+            return f"{self.requested!r} was called with different arguments than on record"
         if self.recorded == self.requested:
-            return f"the code asks for a {self.requested!r} that comes later on record"
+            return f"a {self.requested!r} was called that comes later on record"
         said = f"the record has {self.recorded!r}" if self.recorded else "the record has no further step there"
-        return f"{said}, the code {f'asks for {self.requested!r}' if self.requested else 'did not ask for it'}"
+        return f"{said}, the code {f'called {self.requested!r}' if self.requested else 'did not call it'}"
 
     def _renamed(self) -> str:
         """The way out for a step with a new name. What a captured program calls is no function, and has none."""
@@ -609,7 +610,7 @@ class DivergenceError(JournalError):
 
     @property
     def passed_over(self) -> str:
-        """The recorded steps that the code did not ask for, the first of them by name."""
+        """The recorded steps that the code did not call, the first of them by name."""
         counts = Counter(self.skipped)
         return ", ".join(name if times == 1 else f"{name} ({times} times)" for name, times in [*counts.items()][:5])
 

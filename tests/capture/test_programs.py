@@ -92,7 +92,7 @@ def test_a_program_is_recorded_and_replayed_without_a_network(shell: Shell) -> N
     for seal in ("calls", "files"):
         replayed = shell.everstep("replay", "trip", "--seal", seal)
         assert (replayed.returncode, replayed.stdout) == (0, recorded.stdout), replayed.stderr
-        assert "trip: identical; 4 steps recorded" in replayed.stderr
+        assert "trip: identical: 4 steps answered from the record" in replayed.stderr
     assert len(shell.server.requests) == asked
 
 

@@ -122,7 +122,7 @@ def test_a_replay_whose_result_differs_says_so_and_in_what(tmp_path: Path) -> No
             raise ValueError("twice")
     said = str(caught.value)
     assert said.startswith(
-        "run 'trip' diverged at step 1, changed result: 'program' does not give what it gave. Changed: error: "
+        "run 'trip' diverged at step 1, changed result: 'program' gave another result than on record. Changed: error: "
     )
     assert "'ValueError: once'" in said
     assert "not executed" not in said

@@ -75,7 +75,7 @@ def change(place: Path, old: str, new: str) -> None:
 def test_the_same_code_is_identical_and_asks_nobody(place: Path) -> None:
     """Promise 6."""
     done = command(place, "replay", "r", "--app", "agent")
-    assert "r: identical; 3 steps recorded, 1 re-executed in " in done.stdout
+    assert "r: identical: 3 steps answered from the record, 1 run again; " in done.stdout
     assert "asked" not in done.stdout
     assert "reporting on tea" in done.stdout  # the code between the leaves runs
 
@@ -124,14 +124,15 @@ def test_json_is_one_object_and_what_the_code_prints_goes_elsewhere(place: Path)
 
 def test_without_code_it_is_rebuilt_from_the_record(place: Path) -> None:
     done = command(place, "replay", "r")
-    assert "r: recorded outcomes only, compared with no code; 4 steps recorded, 0 re-executed" in done.stdout
+    told = "r: recorded outcomes only, compared with no code: 4 steps answered from the record, 0 run again; "
+    assert told in done.stdout
     assert "to compare it with the code: everstep replay r --app MODULE --trail trail.db\n" in done.stderr
     assert "no code" in command(place, "replay", "r", "--mode", "recorded", "--app", "nowhere").stdout
 
 
 def test_the_app_of_the_project_is_found(place: Path) -> None:
     (place / "pyproject.toml").write_text('[tool.everstep]\napp = "agent"\n')
-    assert "1 re-executed" in command(place, "replay", "r").stdout
+    assert "1 run again" in command(place, "replay", "r").stdout
 
 
 def test_a_run_that_is_not_there_is_code_3_and_wrong_words_are_2(place: Path) -> None:

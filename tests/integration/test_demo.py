@@ -39,7 +39,7 @@ def test_the_demo_tells_of_a_real_kill_and_ends_well(told: subprocess.CompletedP
     assert "killed (signal 9)" in told.stdout
     assert "none but the one that was cut off" in told.stdout
     assert "+ state.report" in told.stdout
-    assert "demo: identical; 7 steps recorded" in told.stdout
+    assert "demo: identical: 7 steps answered from the record" in told.stdout
     assert "~ state.report" in told.stdout  # what if
     assert told.stdout.count("the only one") == 1  # what did not change is not asked for again
 

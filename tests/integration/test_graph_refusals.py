@@ -171,6 +171,6 @@ def test_changed_code_is_only_warned_of(trail: Trail) -> None:
 
     calls.crash = {"old"}
     crashed(trail, Graph([node(output="y", name="n")(one)], name="g"), {"x": "x"}, id="r")
-    with pytest.warns(CodeChangedWarning, match="another version of workflow 'g'"):
+    with pytest.warns(CodeChangedWarning, match="the code of 'g' has changed since run "):
         result = Runner(trail).run(Graph([node(output="y", name="n")(other)], name="g"), id="r")
     assert result["y"] == "new"

@@ -103,7 +103,8 @@ def test_a_server_that_is_not_there_is_named(host: str) -> None:
     """Promise 13."""
     error = refusal(f"postgresql://me:{SECRET}@{host}/trails?connect_timeout=3")
     assert isinstance(error, errors.ServerUnreachableError)
-    assert "Check host and port" in str(error)
+    assert str(error).endswith(" Check host and port, that it runs, and that no firewall is in the way.")
+    assert not re.search(r"[?.]\.", str(error)), "libpq may end with a question"
     assert "postgresql://me@" in str(error)
 
 

@@ -60,14 +60,14 @@ def test_a_change_is_a_failure_with_both_sides_and_no_frame_of_ours(shop: pytest
     result.stdout.fnmatch_lines([
         "*test_booking*",
         "runs/b-1.everstep: the code does not do what is on record at step 2, 'pay': changed argument",
-        "'pay' is asked for with other arguments.",
+        "'pay' was called with different arguments.",
         "  hotel:",
         "    - 'B'",
         "    + 'A'",
         "  amount:",
         "    - 70",
         "    + 90",
-        "note: the code of the workflow is another *",
+        "note: the workflow's code has changed since it was recorded",
         "*--everstep-update*",
         "FAILED *test_booking*",
     ])  # fmt: skip

@@ -134,7 +134,7 @@ def test_steps_of_children_are_among_them(trail: Trail) -> None:
 def test_a_report_is_text_and_json(trail: Trail) -> None:
     workflow, run_id = plain_steps(trail)
     report = trail.replay(run_id, workflow)
-    assert str(report).startswith("r: identical; 4 steps recorded, 1 re-executed in ")
+    assert str(report).startswith("r: identical: 4 steps answered from the record, 1 run again; ")
     told = json.loads(json.dumps(report.to_dict()))
     assert (told["identical"], told["whole"], told["divergences"], told["hints"]) == (True, True, [], [])
     assert told["steps"][0] == {"run_id": "r", "seq": 1, "name": "act", "source": "recorded"}

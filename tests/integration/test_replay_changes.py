@@ -225,8 +225,8 @@ def test_that_the_code_changed_is_a_hint(recorded: Trail, load: Load) -> None:
     same = recorded.replay("r", load())
     assert same.hints == ()
     report = recorded.replay("r", load(("plan {topic}", "make a plan for {topic}")))
-    assert report.hints == ("the code of the workflow is another than the one that was recorded",)
-    assert "note: the code of the workflow is another" in str(report)
+    assert report.hints == ("the workflow's code has changed since it was recorded",)
+    assert "note: the workflow's code has changed" in str(report)
 
 
 # Retries.

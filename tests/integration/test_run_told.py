@@ -70,7 +70,7 @@ def test_a_new_parameter_and_one_that_is_gone_are_told_as_such(trail: Trail) -> 
 
     crashed(trail, "a")
     said = told(trail, lambda: in_a_language("a"))
-    assert "the code asks for 'work' with other arguments than the record has" in said
+    assert "'work' was called with different arguments than on record" in said
     assert " Changed: lang: 'en' (it is new). " in said
     assert " Changed: what: 'a' (it is gone). " in told(trail, without)
     assert " Changed: what: 'a' -> 'b'. " in told(trail, lambda: work("b"))
@@ -79,12 +79,12 @@ def test_a_new_parameter_and_one_that_is_gone_are_told_as_such(trail: Trail) -> 
 def test_steps_of_one_name_that_are_passed_over_are_counted(trail: Trail) -> None:
     crashed(trail, "a", "b", "c", "d")
     said = told(trail, lambda: work("d"))
-    assert "the code asks for a 'work' that comes later on record (not asked for: work (3 times))." in said
+    assert "a 'work' was called that comes later on record (not called: work (3 times))." in said
     assert "new name" not in said
     report = trail.replay("r", workflow(name="changed")(lambda: work("d")))
     assert report.first is not None
-    assert "a later 'work' is asked for, where the record has one with other arguments." in report.first.message
-    assert "Not asked for: work (3 times)." in report.first.message
+    assert "a later 'work' was called, where the record has one with different arguments." in report.first.message
+    assert "Not called: work (3 times)." in report.first.message
 
 
 def test_a_step_that_came_too_late_is_named_and_told_to_be_waited_for(trail: Trail) -> None:

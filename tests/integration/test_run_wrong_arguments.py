@@ -215,15 +215,20 @@ def message(*args: Any, **kwargs: Any) -> str:
 
 def test_a_call_that_does_not_fit_names_the_function_and_what_it_was_given() -> None:
     assert message(travel, town="Rome") == (
-        "workflow 'travel': missing a required argument: 'city'. It takes city, at; given: 'town'."
+        "workflow 'travel': missing a required argument: 'city'. It takes city, at; 'town' was given."
     )
     assert message(travel, "Rome", 5, 6) == (
-        "workflow 'travel': too many positional arguments. It takes city, at; given: 3 by place."
+        "workflow 'travel': too many positional arguments. It takes city, at; 3 positional arguments were given."
     )
     assert message(calls_with, "too many") == (
-        "step 'kept': too many positional arguments. It takes what; given: 3 by place."
+        "step 'kept': too many positional arguments. It takes what; 3 positional arguments were given."
     )
-    assert message(calls_with, "another name").endswith("It takes what; given: 'page'.")
+    assert message(calls_with, "another name").endswith("It takes what; 'page' was given.")
+    assert message(everstep.workflow(name="bare")(lambda: None), 1) == (
+        "workflow 'bare': too many positional arguments. It takes no arguments; 1 positional argument was given."
+    )
+    assert message(travel).endswith("It takes city, at; nothing was given.")
+    assert message(travel, "Rome", town=1).endswith("It takes city, at; 1 positional argument, 'town' were given.")
     assert "no run 'r' to go on with" in message(travel, id="r")
 
 

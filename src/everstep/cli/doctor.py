@@ -35,7 +35,7 @@ _PACKAGES = ("everstep", "apsw", "ormsgpack", "zstandard", "click", "rich", "psy
 @click.option("--verify", "deep", is_flag=True, help="Check every entry of the trail too.")
 @options
 def doctor(*, deep: bool) -> int:
-    """Tell what is installed, and whether the trail is well."""
+    """Tell what is installed, and whether the trail is sound."""
     here = session()
     found: dict[str, Any] = {"versions": _versions(), "key": _key(), "trail": None}
     problem: EverstepError | None = None

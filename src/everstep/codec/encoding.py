@@ -240,7 +240,7 @@ class _Lowering:
             name = getattr(value, "__qualname__", kind.__qualname__)
             raise Refused(f"{name!r} was called and not awaited, so this is not yet what it gives", AWAIT)
         if found is None:
-            raise Refused(f"nothing faithful can be made of a {kind.__module__}.{kind.__qualname__}")
+            raise Refused(f"a {kind.__module__}.{kind.__qualname__} cannot be stored and restored")
         return found
 
     def _reveal(self, secret: Callable[[], Any]) -> Any:

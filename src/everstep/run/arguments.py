@@ -112,8 +112,10 @@ class Parameters:
 
     def _said(self, error: TypeError, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """What is wrong with a call: by names, because values may be secrets."""
-        given = ", ".join([f"{len(args)} by place"] * bool(args) + [f"{name!r}" for name in kwargs])
-        return f"{self._whose}: {error}. It takes {', '.join(self._names) or 'nothing'}; given: {given or 'nothing'}."
+        placed = [f"{len(args)} positional argument{'s' if len(args) > 1 else ''}"] if args else []
+        given = ", ".join([*placed, *(f"{name!r}" for name in kwargs)]) or "nothing"
+        were = "were" if len(args) + len(kwargs) > 1 else "was"
+        return f"{self._whose}: {error}. It takes {', '.join(self._names) or 'no arguments'}; {given} {were} given."
 
 
 class Inputs:

@@ -30,16 +30,16 @@ def step_of(error: DivergenceError) -> str:
 def said(error: DivergenceError) -> str:
     """What it means where nothing is to be set right."""
     now, was = error.requested, error.recorded
-    skipped = f" Not asked for: {error.passed_over}." if error.skipped else ""
+    skipped = f" Not called: {error.passed_over}." if error.skipped else ""
     if error.cause == ARGUMENT:
-        return f"{was!r} is asked for with other arguments."
+        return f"{was!r} was called with different arguments."
     if was is None:
-        return f"{now!r} is asked for, and the record has no further step there."
+        return f"{now!r} was called, and the record has no further step there."
     if now is None:
-        return f"{was!r} is on record, and the code did not ask for it."
+        return f"{was!r} is on record, and the code did not call it."
     if now == was:
-        return f"a later {now!r} is asked for, where the record has one with other arguments.{skipped}"
-    return f"{now!r} is asked for where the record has {was!r}.{skipped}"
+        return f"a later {now!r} was called, where the record has one with different arguments.{skipped}"
+    return f"{now!r} was called where the record has {was!r}.{skipped}"
 
 
 def hints(
@@ -48,8 +48,8 @@ def hints(
     """What else is not as it was when the run began, whether it mattered or not."""
     what = "program" if CAPTURED in was else "workflow"
     if differs(was, now, CODE):
-        yield f"the code of the {what} is another than the one that was recorded"
+        yield f"the {what}'s code has changed since it was recorded"
     elif diverged and differs(was, now, SOURCES):
-        yield f"the code around the {what} is another than the one that was recorded"
+        yield f"the code around the {what} has changed since it was recorded"
     if versions:
         yield f"other versions than on record: {listed(versions)}"

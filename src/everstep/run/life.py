@@ -241,8 +241,8 @@ class Life:
         was, now = about.get("code"), self.workflow.fingerprint()["code"]
         if self.warns and was is not None and was != now:
             faults.warn(
-                f"run {run_id!r} goes on with another version of workflow {self.workflow.name!r} than it began with. "
-                "What was recorded is served where the code asks for the same, and a divergence is an error.",
+                f"the code of {self.workflow.name!r} has changed since run {run_id!r} began. Recorded answers are used "
+                "as long as the code makes the same calls; a different call is an error.",
                 CodeChangedWarning,
             )
 

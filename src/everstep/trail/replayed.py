@@ -111,12 +111,11 @@ class ReplayReport:
         if self.mode == "recorded":
             verdict = "recorded outcomes only, compared with no code"
         part = "" if self.whole else ", as far as the record goes"
-        took = "" if self.original_ms is None else f" (then: {self.original_ms:,.1f} ms)"
-        served = "recorded" if self.identical else "replayed"  # there are more on record
-        return (
-            f"{self.run_id}: {verdict}{part}; {count(self.served, 'step')} {served}, {self.re_executed} re-executed in "
-            f"{self.duration_ms:,.1f} ms{took}"
-        )
+        steps = f"{count(self.served, 'step')} answered from the record, {self.re_executed} run again"
+        if not self.identical:  # what it took is no time to compare: it may have ended early
+            return f"{self.run_id}: {verdict}{part}; {steps}"
+        original = "" if self.original_ms is None else f", the original took {self.original_ms:,.1f} ms"
+        return f"{self.run_id}: {verdict}{part}: {steps}; {self.duration_ms:,.1f} ms{original}"
 
     def to_dict(self, change: Callable[[Change], Any] | None = None) -> dict[str, Any]:
         """What JSON can hold of it; a change as its text, unless another form is given."""
