@@ -885,9 +885,21 @@ class SealedError(CaptureError):
     def __init__(self, what: str, where: str, folder: str | None = None) -> None:
         self.what, self.where = what, where
         allow = "replay it without a seal: --seal off" if folder is None else f"allow its folder: --allow {folder}"
+        why = self._never() if folder is None else "Files are never recorded."
         super().__init__(
-            f"{where} would {what}, which is not on record: a replay is sealed off from the outside. Record the "
-            f"program again, or, if it does no harm, {allow}"
+            f"{where} would {what}, which is not on record: a replay is sealed off from the outside. {why} If it does "
+            f"no harm, {allow}"
+        )
+
+    def _never(self) -> str:
+        """Why to record the program again would not help, and what would."""
+        if self.what.startswith(("getaddrinfo", "gethostby", "getnameinfo")):
+            return "Lookups of names are never recorded: take the name or the address from configuration."
+        if "upgraded from HTTP" in self.what:
+            return "What is said over such is never recorded: for websockets use websockets or aiohttp."
+        return (
+            "Such is never recorded: have the program call the outside by a library that is (httpx, requests, aiohttp, "
+            "websockets, subprocess)."
         )
 
 

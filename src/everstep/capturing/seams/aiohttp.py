@@ -16,10 +16,10 @@ from everstep.capturing.calling import AwaitedChunks, AwaitedRecordedChunks
 from everstep.capturing.calls import Call
 from everstep.capturing.http import FORM, Head, pairs, request
 from everstep.capturing.layout import checked
-from everstep.capturing.seams import aiohttp_bodies, aiohttp_errors, aiohttp_sockets
+from everstep.capturing.seams import aiohttp_bodies, aiohttp_errors, aiohttp_sockets, upgrades
 from everstep.capturing.seams.likeness import Stage
 from everstep.capturing.session import boundary
-from everstep.capturing.telemetry import Aside, http_call_awaited
+from everstep.capturing.telemetry import Aside
 from everstep.run.lanes import Lane, here
 
 _OF_THE_PACKED = frozenset({"content-encoding", "content-length"})
@@ -75,7 +75,9 @@ class _Seam:
         answers: list[Any] = []
         stage = Stage()
         with stage.asked(), _out_of_time(asked):
-            head, chunks = await http_call_awaited(lane, self._call(lane, asked, body), live)
+            head, chunks = await upgrades.call_awaited(lane, self._call(lane, asked, body), live, "aiohttp")
+        if chunks is None:
+            return answers[0]
         response = answers[0] if answers else await revived(self.aio, asked, head)
         await self._give(response, head, chunks)
         return response

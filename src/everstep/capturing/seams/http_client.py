@@ -19,8 +19,8 @@ from everstep.capturing import calling
 from everstep.capturing.calls import Call
 from everstep.capturing.http import Head, request
 from everstep.capturing.layout import checked
+from everstep.capturing.seams import upgrades
 from everstep.capturing.session import boundary
-from everstep.capturing.telemetry import http_call
 from everstep.capturing.wire import Answer, Source, Wire, head_of, revived
 from everstep.errors import UnknownLayoutError
 from everstep.run.lanes import Lane
@@ -40,11 +40,12 @@ class _Outgoing:
         self.sending = False
         self.answer: tuple[Head, Any] | None = None
         self.error: Exception | None = None  # what asking for the answer will raise
+        self.upgraded: Any = None  # the answer, if the connection is no longer one of HTTP; and the state of that
 
     @property
     def held_back(self) -> bool:
         """Whether it is not sent yet."""
-        return not self.sending and self.answer is None
+        return not self.sending and self.answer is None and self.upgraded is None
 
 
 def patch(module: ModuleType) -> None:
@@ -111,6 +112,11 @@ class _Seam:
         if going.held_back:
             self._exchange(connection, going)
         setattr(connection, _OUTGOING, None)
+        if going.upgraded is not None:
+            response, state, known = going.upgraded
+            setattr(connection, _STATE, state)
+            setattr(connection, _RESPONSE, known)
+            return response
         if going.error is not None:
             if isinstance(going.error, ConnectionError):
                 connection.close()
@@ -132,12 +138,18 @@ class _Seam:
         def live() -> tuple[Head, Any]:
             going.sending = True
             try:
-                return self._sent(connection, going.parts)
+                head, source, response = self._sent(connection, going.parts)
+                made.append((response, getattr(connection, _STATE), getattr(connection, _RESPONSE)))
+                return head, source
             finally:
                 going.sending = False
 
-        head, chunks = http_call(going.lane, _call(connection, going), live)
-        going.answer = head, chunks
+        made: list[Any] = []
+        head, chunks = upgrades.call(going.lane, _call(connection, going), live, "http.client")
+        if chunks is None:
+            going.upgraded = made[0]
+        else:
+            going.answer = head, chunks
         setattr(connection, _STATE, _SENT)  # until the program asks for the answer
         setattr(connection, _RESPONSE, None)
         if head.status == _UNANSWERED:
@@ -146,7 +158,7 @@ class _Seam:
             except Exception as error:  # noqa: BLE001 - whatever it is, it is due when the answer is
                 going.error = error
 
-    def _sent(self, connection: Any, parts: Sequence[bytes]) -> tuple[Head, Any]:
+    def _sent(self, connection: Any, parts: Sequence[bytes]) -> tuple[Head, Any, Any]:
         if isinstance(connection.sock, Wire):
             connection.sock = None  # there was no connection before, as all was answered from the record
         for part in parts:
@@ -154,8 +166,8 @@ class _Seam:
         try:
             response = self._getresponse(connection)
         except Exception as error:  # noqa: BLE001 - as above
-            return Head(_UNANSWERED, []), _Broken(error)
-        return head_of(response), Source(response)
+            return Head(_UNANSWERED, []), _Broken(error), None
+        return head_of(response), Source(response), response
 
     def _response(self, connection: Any, going: _Outgoing) -> Any:
         """What the program gets: made by the library, from a socket that is none."""

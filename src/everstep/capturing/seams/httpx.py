@@ -9,8 +9,8 @@ from typing import Any
 from everstep.capturing.calls import Call
 from everstep.capturing.http import Head, pairs, request
 from everstep.capturing.layout import checked
+from everstep.capturing.seams import upgrades
 from everstep.capturing.session import boundary
-from everstep.capturing.telemetry import http_call, http_call_awaited
 from everstep.capturing.wire import revived
 from everstep.run.lanes import Lane
 
@@ -36,8 +36,8 @@ def patch(hx: ModuleType) -> None:
             return _head(response), _Source(response.stream)
 
         answers: list[Any] = []
-        head, chunks = http_call(lane, _call(hx, lane, request), live)
-        return _response(hx, head, body(chunks), answers)
+        head, chunks = upgrades.call(lane, _call(hx, lane, request), live, hx.__name__)
+        return answers[0] if chunks is None else _response(hx, head, body(chunks), answers)
 
     async def handle_async_request(self: Any, request: Any) -> Any:
         lane = boundary()
@@ -51,8 +51,8 @@ def patch(hx: ModuleType) -> None:
             return _head(response), _AwaitedSource(response.stream)
 
         answers: list[Any] = []
-        head, chunks = await http_call_awaited(lane, _call(hx, lane, request), live)
-        return _response(hx, head, awaited_body(chunks), answers)
+        head, chunks = await upgrades.call_awaited(lane, _call(hx, lane, request), live, hx.__name__)
+        return answers[0] if chunks is None else _response(hx, head, awaited_body(chunks), answers)
 
     hx.HTTPTransport.handle_request = handle_request
     hx.AsyncHTTPTransport.handle_async_request = handle_async_request

@@ -10,14 +10,15 @@ import inspect
 import re
 import ssl
 from collections.abc import Iterable
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from types import ModuleType
 from typing import Any
 
 from everstep.capturing.http import Head, request
 from everstep.capturing.layout import checked
+from everstep.capturing.seams import upgrades
 from everstep.capturing.session import boundary
-from everstep.capturing.telemetry import http_call
 from everstep.capturing.wire import Answer, Source, Wire, head_of, revived
 from everstep.errors import UnknownLayoutError
 from everstep.run.lanes import Lane
@@ -80,6 +81,7 @@ class _Attempt:
         self._pool, self._conn = asked["self"], asked["conn"]
         self._shutdown: Any = None
         self._is_live = False
+        self._upgraded: Any = None  # a response whose connection is no longer one of HTTP
         if not isinstance(self._conn, HTTPConnection):
             kind = type(self._conn)
             raise UnknownLayoutError(
@@ -92,12 +94,14 @@ class _Attempt:
         asked["body"], body = _known(asked["body"])
         headers = {str(name).lower(): str(value) for name, value in (asked["headers"] or {}).items()}
         call = request(asked["method"], self._url(), headers, body, self._revive, lane.run.captured.unknown)
-        head, chunks = http_call(lane, call, self._live)
+        head, chunks = upgrades.call(lane, call, self._live, "urllib3")
+        if chunks is None:
+            return self._upgraded
         if not self._is_live:
             self._pool.num_requests += 1
         return self._response(head, chunks)
 
-    def _live(self) -> tuple[Head, Source]:
+    def _live(self) -> tuple[Head, Source | None]:
         self._is_live = True
         try:
             if self._tunnel:
@@ -107,6 +111,9 @@ class _Attempt:
             self._blame_proxy(error)
             raise
         answer = response._original_response  # noqa: SLF001 - the answer itself, of which the response is a view
+        if response.status == HTTPStatus.SWITCHING_PROTOCOLS:
+            self._upgraded = response
+            return head_of(answer), None
         self._shutdown = getattr(response, "_sock_shutdown", None)
         response._fp = response._original_response = response._connection = None  # noqa: SLF001 - it goes, they stay
         return head_of(answer), Source(answer)
