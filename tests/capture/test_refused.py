@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -117,3 +119,36 @@ def test_another_event_loop_than_that_of_asyncio_is_refused(tmp_path: Path) -> N
         everstep.capture(trail, "x"),
     ):
         httpx.AsyncClient().get("http://127.0.0.1:1/").send(None)  # as a loop does
+
+
+@pytest.mark.parametrize(
+    "look_up", [lambda: socket.gethostbyname("localhost"), socket.getfqdn, lambda: socket.getaddrinfo("localhost", 80)]
+)
+def test_a_name_that_the_program_looks_up_is_told_of_and_refused_with_a_way_out(
+    tmp_path: Path, look_up: Callable[[], object]
+) -> None:
+    run_id = tmp_path.name  # a run is told once
+    with everstep.open(tmp_path / "trail.db") as trail:
+        with everstep.capture(trail, run_id):
+            with pytest.warns(CaptureWarning, match=r"looks up .* at .*test_refused\.py:\d+.* not recorded") as told:
+                look_up()
+            look_up()
+        assert len(told) == 1
+        with pytest.raises(SealedError, match="Lookups of names are never recorded: take") as refused:
+            replayed(trail, run_id, look_up)
+        assert "--seal off" in str(refused.value)
+        with everstep.capture(trail, run_id, mode="verify", seal="off"):
+            look_up()
+
+
+def test_whoever_listens_looks_nothing_up(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "trail.db") as trail:
+        with everstep.capture(trail, "x"):
+            for host in ("127.0.0.1", "::1", None):
+                socket.getaddrinfo(host, 80)  # of an address that is connected to, one is told then
+        replayed(trail, "x", lambda: socket.getaddrinfo(None, 80, flags=socket.AI_PASSIVE))
+
+
+def replayed(trail: Any, run_id: str, code: Callable[[], object]) -> None:
+    with everstep.capture(trail, run_id, mode="verify"):
+        code()

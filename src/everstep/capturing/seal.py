@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import re
 import shlex
 import sys
 import sysconfig
@@ -30,6 +31,7 @@ _PROCESSES = {
     "subprocess.Popen": 1, "os.system": 0, "os.exec": 0, "os.posix_spawn": 0, "os.spawn": 1, "os.fork": None,
     "os.forkpty": None, "pty.spawn": 0,
 }  # fmt: skip
+_ADDRESS = re.compile(r"\d+(\.\d+){3}|[\da-fA-F.:]*:[\da-fA-F.:]*(%\w+)?")
 _DATABASES = {"sqlite3.connect": 0}
 _OUTSIDE = {**_NETWORK, **_PROCESSES, **_DATABASES}  # which argument says where to
 _CHANGES = {
@@ -75,6 +77,8 @@ class Seal:
             target = None if at is None or at >= len(args) else args[at]
             if event == "sqlite3.connect" and (target in {":memory:", ""} or _is_in(target, self._named)):
                 return
+            if event == "socket.getaddrinfo" and not target:
+                return  # somebody listens: addresses of this machine are not looked up
             file = target if event in _DATABASES else None
             self.refuse(f"{event.replace('socket.', '').replace('subprocess.', '')} {shown(target)}".rstrip(), file)
         elif self._files and event in _CHANGES:
@@ -139,6 +143,14 @@ def _is_write(args: tuple[Any, ...]) -> bool:
     if isinstance(mode, str):
         return any(letter in mode for letter in "wax+")
     return isinstance(flags, int) and bool(flags & _WRITES)  # os.open has no mode
+
+
+def is_address(function: str, host: Any) -> bool:
+    """Whether such a function has nothing to look up: it is given an address, or none."""
+    if function not in {"getaddrinfo", "gethostbyname", "gethostbyname_ex"}:
+        return False
+    name = host.decode("latin-1") if isinstance(host, bytes) else host
+    return not name or _ADDRESS.fullmatch(str(name)) is not None
 
 
 def shown(target: Any) -> str:

@@ -2,12 +2,13 @@
 
 A process that is forked off is a copy of the program. What it does is its own: it is no part of the run from there on,
 or two processes would write one record. A connection that no library that we know opens is a call that will be made
-again. A sealed replay refuses all of these.
+again; so is a name that the program looks up itself. A sealed replay refuses all of these.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +20,7 @@ from everstep.run.lanes import CURRENT, OUTSIDE, here
 from everstep.trail.late import Late
 
 _SEAL = Late("everstep.capturing.seal")  # needed to tell a line alone
+_LOOKUPS = ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr", "getnameinfo")  # getfqdn comes to one
 _OF_OS = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "execv", "execve")  # the others of `os` come to these
 
 
@@ -32,6 +34,9 @@ def patch(module: ModuleType) -> None:
         told: list[str] = []
         for name in ("connect", "connect_ex"):
             setattr(module.socket, name, _connecting(checked(module, f"socket.{name}", None), told))
+        told = []
+        for name in _LOOKUPS:
+            setattr(module, name, _looking_up(checked(module, name, None), told))
     else:
         start = checked(module, "BaseProcess.start", ["self"])
         module.BaseProcess.start = _told(start, "multiprocessing")
@@ -88,6 +93,28 @@ def _connecting(plain: Any, told: list[str]) -> Any:
                 CaptureWarning,
             )
         return plain(self, address)
+
+    return wrapped
+
+
+def _looking_up(plain: Any, told: list[str]) -> Any:
+    """`told` are runs."""
+
+    @functools.wraps(plain)
+    def wrapped(host: Any, *args: Any, **named: Any) -> Any:
+        run = run_here()
+        if run is None or run.captured.replays or run.run_id in told:
+            return plain(host, *args, **named)
+        is_told = sys._getframe(1).f_code.co_name == "create_connection"  # noqa: SLF001 - it connects, and is told of that
+        if not is_told and not _SEAL.is_address(plain.__name__, host):
+            told.append(run.run_id)
+            faults.warn(
+                f"run {run.run_id!r} looks up {_SEAL.shown(host)} at {_SEAL.line()}, by {plain.__name__}: lookups of "
+                "names are not recorded. A replay refuses them if it is sealed, and asks again with --seal off; as "
+                "does a resumed run. Take the name or the address from configuration, if the program has the choice.",
+                CaptureWarning,
+            )
+        return plain(host, *args, **named)
 
     return wrapped
 
