@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.capture.running import environment
 from tests.capture.server import ModelServer
@@ -32,13 +33,21 @@ class Interrupted:
         self.folder, self.server = folder, server
         (folder / "agent.py").write_text(HEAD + program)
 
+    def command(self, *words: str) -> list[str]:
+        return [*COMMAND, *words, "--trail", "t.db", "--", sys.executable, "agent.py"]
+
+    def options(self, **more: str) -> dict[str, Any]:
+        """Where it runs, with this in its environment."""
+        return {
+            "cwd": self.folder,
+            "env": environment(self.server.url, **more),
+            "stderr": subprocess.PIPE,
+            "text": True,
+        }
+
     def started(self, *words: str, **more: str) -> subprocess.Popen[str]:
-        command = [*COMMAND, *words, "--trail", "t.db", "--", sys.executable, "agent.py"]
         pipe = subprocess.PIPE
-        return subprocess.Popen(
-            command, cwd=self.folder, env=environment(self.server.url, **more), stdin=pipe, stdout=pipe, stderr=pipe,
-            text=True,
-        )  # fmt: skip
+        return subprocess.Popen(self.command(*words), stdin=pipe, stdout=pipe, **self.options(**more))
 
     def run(self, *words: str, typed: str = "", **more: str) -> subprocess.CompletedProcess[str]:
         """A command on it, to its end."""

@@ -6,12 +6,14 @@ business of `calling`.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from everstep.capturing import turns
+from everstep.capturing.breaking import raised_once_more
 from everstep.capturing.calls import Call
 from everstep.capturing.threads import Ticket
 from everstep.codec import record
@@ -64,6 +66,7 @@ class Exchange:
         if self.run.trail is not None:
             inputs = Inputs(self.run.trail.gate, call.name, call.request)
             inputs.fixed = True  # a seam made it for this call
+        self.session.broken.go_on()
         self._begin_others(lane)
         try:
             self.ask = self.run.ask(lane, call.name, inputs)
@@ -126,19 +129,20 @@ class Exchange:
         entry = self.outcome
         turns.outcome_due(self)
         _, error = restored(self.run, self.ask, self._read)
-        self.session.passed(self.ask, entry)
-        if error is None:
-            return
-        kept = self.run.payload(entry)[record.ERROR]
-        raised = self._revived(kept[0], kept[1])
-        faults.mark(raised, self.ask.lane.scope, entry.seq)
-        raise raised
+        raised = None if error is None else self._revived(self.run.payload(entry)[record.ERROR])
+        passed = functools.partial(self.session.passed, self.ask, entry)
+        if raised is None or not self.session.broken.keep(self, raised, passed, is_new=False):
+            passed()
+        if raised is not None:
+            faults.mark(raised, self.ask.lane.scope, entry.seq)
+            raise raised
 
-    def _revived(self, kind: str, message: str) -> BaseException:
+    def _revived(self, kept: list[Any]) -> BaseException:
         """An error on record: of the library, or ours, where a call was failed because nobody knew its outcome."""
+        kind, message = kept[:2]
         if kind == UnknownOutcomeError.__name__ and self.ask.recorded is not None:
             return UnknownOutcomeError(self.run.run_id, self.call.name, self.ask.recorded.seq)
-        return self.call.revive(kind, message)
+        return raised_once_more(kept) or self.call.revive(kind, message)
 
     def left(self) -> None:
         """The code closed an answer that is on record."""
@@ -233,7 +237,8 @@ class Exchange:
         self._wait_with_children(error)
         stored = None if self.head is None else call.form.pack(self.head, self.chunks, self._offsets, self.clean)
         if error is not None and not flow.is_outcome(run, error, inner):
-            if not isinstance(error, Exception):
+            ended = functools.partial(self._broken_off, stored, duration, error)
+            if not self.session.broken.keep(self, error, ended) and not isinstance(error, Exception):
                 flow.broken_off(run, ask, error, self.loop, chunks=stored, about=self._turns_taken())
             return None
         if error is None and run.stopping is not None and early:
@@ -242,6 +247,14 @@ class Exchange:
             waiter = self._put(stored, duration, error, partial=partial)
             self.ticket, self.place = turns.outcome_came(self)
         return waiter
+
+    def _broken_off(self, stored: Any, duration: float, error: BaseException) -> None:
+        """Record that the code was taken out of it, by what it went on from."""
+        with self.run.lock:
+            waiter = self._put(stored, duration, error, partial=False)
+        wait(waiter)
+        self.told(error)
+        self.session.passed(self.ask)
 
     @property
     def _children(self) -> Any:

@@ -49,13 +49,14 @@ def run_program(
         ):
             session.stubborn = Leaving(partial(_ended, session, told))
             try:
-                status, cause = _run(target)
+                status, cause = _run(target, session)
             finally:
                 finish()
+            _check_left(session, cause)
             sys.stdout.flush()
             printed = {"stdout": out.text(), "stderr": err.text(), "exit": status}
             session.ends_with(printed, compared=("stdout", "exit"))
-            _raise(cause)
+            _raise(cause if status else None)
     except (DivergenceError, SealedError):
         if session is None or not session.replays:
             raise
@@ -83,7 +84,7 @@ def _ended(session: Session, told: Told | None, error: BaseException) -> int:
     return 1 if told is None else told(session, found)
 
 
-def _run(target: Target) -> tuple[int, Exception | None]:
+def _run(target: Target, session: Session) -> tuple[int, Exception | None]:
     """The status that a program exits with, and what it failed with."""
     status = 0
     error: Exception | None = None
@@ -92,15 +93,23 @@ def _run(target: Target) -> tuple[int, Exception | None]:
     except Halted:
         raise
     except KeyboardInterrupt as raised:
+        session.run.interrupt(raised)  # its other threads make no further call
         _print(raised)
         raise
     except SystemExit as exit_:
-        status = status_of(exit_)
-        error = _failed(status, exit_) if status else None
+        status = exit_.code = status_of(exit_)
+        error = _failed(status, exit_) if status or session.broken.is_left_by(exit_) else None
     except Exception as raised:  # noqa: BLE001 - as Python does
         _print(raised)
         status, error = 1, raised
     return status, error
+
+
+def _check_left(session: Session, cause: Exception | None) -> None:
+    """Leave the run for another to continue, if its program was taken out of a call, and made no other after that."""
+    exit_ = None if cause is None else cause.__cause__
+    if isinstance(exit_, SystemExit) and session.broken.is_left_by(exit_):
+        raise exit_
 
 
 def _raise(cause: Exception | None) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from everstep.capturing import loops, seams, senses, sets, strays
+from everstep.capturing.breaking import Broken, terminable
 from everstep.capturing.cancelling import Cancelling
 from everstep.capturing.command import CAPTURED, CHILDREN
 from everstep.capturing.exchange import Exchange, Halted, end_open_calls
@@ -25,7 +26,7 @@ from everstep.run.lanes import CURRENT, Lane, here
 from everstep.run.life import Life
 from everstep.run.spawning import at_once
 from everstep.run.steps import Unknown
-from everstep.run.through import AS_CHILD, terminable
+from everstep.run.through import AS_CHILD
 from everstep.run.workflows import Workflow
 from everstep.store.base import LEASE_SECONDS
 from everstep.trail.answers import name_of
@@ -116,7 +117,7 @@ class Session:
         self.unknown = how.unknown  # what becomes of a call that was sent, and of whose answer nobody knows
         self.open_calls: set[Exchange] = set()
         self.given: set[Exchange] = set()  # the same, of answers on record
-        self.cancelling = Cancelling()
+        self.cancelling, self.broken = Cancelling(), Broken(life.run)
         self.gate = Gate(life.run)
         life.run.turnstile.is_at_work = functools.partial(loops.is_at_work, self.open_calls)
         self.senses = senses.Senses(life, clock_too=how.clock, entropy_too=how.entropy)
@@ -354,6 +355,7 @@ def _end(session: Session, error: BaseException | None, took: float, mode: Mode)
     came_of_seal = bool(session.refused) and run.divergence is None  # whatever is found below
     try:
         session.gate.open()
+        session.broken.end()
         end_open_calls(session.open_calls)
         if replay is not None:
             replay.run.found += [

@@ -1,0 +1,172 @@
+"""Calls that the code was taken out of by what is no Exception: Ctrl-C, or a handler of a signal that exits.
+
+Whether the program ends by that is to be seen: a chat catches Ctrl-C and goes on. If it leaves the program, nothing is
+recorded of the call, and a resume asks for it anew. If the code goes on to another call, or to its end, then that is
+how the call ended, and a replay goes the same way.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from everstep.run.execution import Execution
+from everstep.run.flow import Suspended
+from everstep.run.lanes import here
+from everstep.trail.late import asyncio, running_loop
+
+if TYPE_CHECKING:
+    from everstep.capturing.exchange import Exchange
+
+_ENDING = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+# Where a step is being written, or waits for its turn.
+_OURS = ("everstep.run.", "everstep.store.", "everstep.trail.", "everstep.journal", "everstep.codec.")
+_OF_CALLS = frozenset(f"everstep.capturing.{name}" for name in ("calling", "exchange", "session", "threads", "turns"))
+
+_REVIVED: dict[str, type[BaseException]] = {cls.__name__: cls for cls in (KeyboardInterrupt, SystemExit)}
+_MOMENT, _MOMENTS = 0.005, 200  # seconds until a signal comes again that came amid that; and how often it may
+_sleep = time.sleep  # the real one, whatever a replay makes of time
+_WHOLE = 4  # parts of a stored exception, with its origin: module and arguments
+
+
+class _Left(NamedTuple):
+    thread: int
+    error: BaseException
+    is_new: bool  # and not on record
+    end: Callable[[], None]
+
+
+class Broken:
+    """The calls of one program that were left so, until it is known what came of it."""
+
+    def __init__(self, run: Execution) -> None:
+        self._run = run
+        self._left: list[_Left] = []
+
+    def keep(self, exchange: Exchange, error: BaseException, end: Callable[[], None], *, is_new: bool = True) -> bool:
+        """Have the end of a call wait until the code goes on. False if it is none of those."""
+        if exchange.loop is not None:
+            if self._left and isinstance(error, asyncio.CancelledError):  # the loop ends, and all of its tasks
+                self._run.interrupt(self._left[0].error)
+            return False
+        if isinstance(error, Exception | GeneratorExit | Suspended) or self._run.stopping is not None:
+            return False
+        self._left.append(_Left(threading.get_ident(), error, is_new, end))
+        return True
+
+    def go_on(self) -> None:
+        """The code of this thread asks for something: then it has caught what took it out of a call.
+
+        A `finally` asks too, on the way out. What it would ask for after Ctrl-C is refused, as in a run that is
+        interrupted: with that on record, a resume would end there again.
+        """
+        if not self._left:
+            return
+        handled = set(_handled())
+        mine = [each for each in self._left if each.thread == threading.get_ident()]
+        for each in mine:
+            if each.is_new and isinstance(each.error, KeyboardInterrupt) and id(each.error) in handled:
+                self._run.interrupt(each.error)
+                self._left.clear()
+                return
+        self._end(mine)
+
+    def end(self) -> None:
+        """The program has come to its end in spite of it."""
+        if self._left and self._run.stopping is None:
+            self._end(self._left)
+
+    def is_left_by(self, error: BaseException) -> bool:
+        """Whether a call that is not recorded was left by this."""
+        return any(each.error is error and each.is_new for each in self._left)
+
+    def _end(self, calls: list[_Left]) -> None:
+        self._left = [each for each in self._left if each not in calls]
+        for each in calls:
+            each.end()
+
+
+def _handled() -> Iterator[int]:
+    """What is being handled here: the ids of the exceptions."""
+    error = sys.exc_info()[1]
+    while error is not None:
+        yield id(error)
+        error = error.__context__
+
+
+def raised_once_more(kept: list[Any]) -> BaseException | None:
+    """What took the code out of a call, as the record has it; None if that was another exception."""
+    cls = _REVIVED.get(kept[0])
+    if cls is None or len(kept) < _WHOLE or kept[-1][0] != "builtins":
+        return None
+    return cls(*kept[-1][1])
+
+
+# Signals.
+
+
+@contextmanager
+def terminable(run: Execution) -> Iterator[None]:
+    """Let SIGTERM end the run: what it did is kept, no further call is made, it is given up. Ctrl-C may be caught."""
+    moment = 0
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        nonlocal moment
+        if number == signal.SIGINT and _is_ours(frame) and moment < _MOMENTS:
+            moment += 1
+            threading.Thread(target=_again, name="everstep-signal", daemon=True).start()
+            return
+        moment = 0
+        error = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+        if number != signal.SIGINT or not _may_go_on(frame):
+            run.interrupt(error)
+        raise error
+
+    is_main = threading.current_thread() is threading.main_thread()
+    taken = [number for number, handler in _ENDING.items() if is_main and signal.getsignal(number) is handler]
+    before: dict[int, Any] = {number: signal.signal(number, leave) for number in taken}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _again() -> None:
+    """Press Ctrl-C once more, when the main thread has had a moment to write down a step."""
+    _sleep(_MOMENT)
+    ident = threading.main_thread().ident
+    assert ident is not None  # noqa: S101 - it has begun
+    signal.pthread_kill(ident, signal.SIGINT)
+
+
+def _is_ours(frame: FrameType | None) -> bool:
+    """Whether a step is being written, or waits for its turn: code that is taken out of that cannot go on."""
+    leaf = _leaf()
+    while frame is not None and leaf is None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if name in _OF_CALLS or name.startswith(_OURS):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _may_go_on(frame: FrameType | None) -> bool:
+    """Whether code that is taken out here can go on, if it catches that. An event loop cannot: it ends its tasks."""
+    leaf = _leaf()
+    if leaf is not None:
+        return leaf.loop is None
+    return running_loop() is None and not _is_ours(frame)
+
+
+def _leaf() -> Exchange | None:
+    """The call that is being made here."""
+    lane = here()
+    leaf: Exchange | None = None if lane is None else lane.scope.leaf
+    return None if leaf is None or leaf.over else leaf

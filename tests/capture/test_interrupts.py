@@ -1,0 +1,164 @@
+"""Programs that catch what takes them out of a call: they go on as without us, and a replay goes the same way."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import everstep
+from everstep.model import Status
+from tests.capture.interrupting import SLOW, Interrupted
+from tests.capture.server import ModelServer
+
+CAUGHT = """
+def wait():
+    return httpx.get(slow, timeout=None).text
+
+print(ask("a"), flush=True)
+try:
+    print(wait())
+except KeyboardInterrupt:
+    print("stopped", time.time(), flush=True)
+print(ask("b"), flush=True)
+crash("b")
+print(ask("c"), flush=True)
+"""
+AT_THE_END = CAUGHT.partition('print(ask("b")')[0]
+STREAMED = CAUGHT.replace(
+    "return httpx.get(slow, timeout=None).text",
+    """with httpx.stream("GET", url + "/lines?n=3") as answer:
+        print(next(answer.iter_lines()))
+        return httpx.get(slow, timeout=None).text""",
+)
+IN_A_COROUTINE = """
+async def chat():
+    print(ask("a"), flush=True)
+    try:
+        httpx.get(slow, timeout=None)  # it blocks the loop
+    except KeyboardInterrupt:
+        print("stopped", time.time(), flush=True)
+    print(ask("b"), flush=True)
+    crash("b")
+    print(ask("c"), flush=True)
+
+asyncio.run(chat())
+"""
+UNCAUGHT = """
+print(ask("a"), flush=True)
+try:
+    print(httpx.get(slow, timeout=None).json()["counter"], flush=True)
+finally:
+    print("saved", ask("save"), flush=True)
+"""
+CHAT = """
+for _ in range(4):
+    try:
+        said = input("> ")
+    except KeyboardInterrupt:
+        print("(type exit to leave)", flush=True)
+        continue
+    except EOFError:
+        break
+    print(ask(said), flush=True)
+    crash(said)
+print("bye")
+"""
+EXITS = (
+    """
+def leave(number, frame):
+    sys.exit(5)
+
+signal.signal(signal.SIGTERM, leave)
+"""
+    + UNCAUGHT
+)
+
+
+@pytest.mark.parametrize("program", [CAUGHT, STREAMED, IN_A_COROUTINE], ids=["get", "stream", "coroutine"])
+def test_a_call_that_was_interrupted_and_caught_is_so_again(tmp_path: Path, program: str) -> None:
+    with ModelServer() as server:
+        agent = Interrupted(tmp_path, program, server)
+        killed = agent.signalled(signal.SIGINT, "record", "--id", "trip", CRASH="b")
+        assert killed.returncode == -9, killed.stderr
+        assert "stopped" in killed.stdout
+        resumed = agent.run("resume", "trip")
+        assert resumed.returncode == 0, resumed.stderr
+        assert resumed.stdout.startswith(killed.stdout)
+        assert (agent.asked(SLOW), agent.asked("/b"), agent.asked("/c")) == (1, 1, 1)
+        replayed = agent.run("replay", "trip", "--sealed")
+        assert (replayed.returncode, replayed.stdout) == (0, resumed.stdout), replayed.stderr
+
+
+def test_a_program_may_end_after_it_caught_an_interrupt(tmp_path: Path) -> None:
+    with ModelServer() as server:
+        agent = Interrupted(tmp_path, AT_THE_END, server)
+        recorded = agent.signalled(signal.SIGINT, "record", "--id", "trip")
+        assert recorded.returncode == 0, recorded.stderr
+        replayed = agent.run("replay", "trip", "--sealed")
+        assert (replayed.returncode, replayed.stdout) == (0, recorded.stdout), replayed.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 128 + signal.SIGTERM)])
+def test_an_interrupt_that_is_not_caught_leaves_the_run_and_its_call_is_made_anew(
+    tmp_path: Path, number: int, code: int
+) -> None:
+    with ModelServer() as server:
+        agent = Interrupted(tmp_path, UNCAUGHT.replace("slow", 'url + os.environ["ASKED"]'), server)
+        ended = agent.signalled(number, "record", "--id", "trip", ASKED=SLOW)
+        assert (ended.returncode, agent.asked("/save")) == (code, 0), ended.stderr
+        assert "everstep: trip was interrupted. Go on with it: everstep resume trip" in ended.stderr
+        resumed = agent.run("resume", "trip", ASKED="/slow?s=0")
+        assert (resumed.returncode, agent.asked("/a"), agent.asked("/save")) == (0, 1, 1), resumed.stderr
+
+
+def test_a_chat_goes_on_after_ctrl_c_at_its_prompt(tmp_path: Path) -> None:
+    with ModelServer() as server:
+        agent = Interrupted(tmp_path, CHAT, server)
+        here, there = pty.openpty()
+        command, options = agent.command("record", "--id", "chat"), agent.options(CRASH="two")
+        with subprocess.Popen(command, stdin=there, stdout=there, **options, start_new_session=True) as chat:
+            os.close(there)
+            shown = _until(here, b"> ")
+            os.write(here, b"one\n")
+            shown += _until(here, b"> ")
+            time.sleep(0.3)  # it is asking: what comes between two calls is not on record
+            chat.send_signal(signal.SIGINT)
+            shown += _until(here, b"leave)\r\n> ")
+            os.write(here, b"two\n")
+            assert chat.wait(60) == -9
+        os.close(here)
+        resumed = agent.run("resume", "chat", typed="three\n")
+        assert resumed.returncode == 0, resumed.stderr
+        assert "(type exit to leave)" in resumed.stdout
+        assert [agent.asked(name) for name in ("/one", "/two", "/three")] == [1, 1, 1]
+        replayed = agent.run("replay", "chat", "--sealed")
+        assert (replayed.returncode, replayed.stdout) == (0, resumed.stdout), replayed.stderr
+
+
+def _until(terminal: int, word: bytes) -> bytes:
+    """What is shown at a terminal, up to this."""
+    shown = b""
+    while word not in shown:
+        assert select.select([terminal], [], [], 60)[0], shown
+        shown += os.read(terminal, 1000)
+    return shown
+
+
+def test_a_handler_of_a_signal_that_exits_has_its_cleanup_made_and_a_resume_asks_anew(tmp_path: Path) -> None:
+    with ModelServer() as server:
+        agent = Interrupted(tmp_path, EXITS, server)
+        ended = agent.signalled(signal.SIGTERM, "record", "--id", "trip")
+        assert (ended.returncode, agent.asked("/save")) == (5, 1), ended.stderr
+        with everstep.open(tmp_path / "t.db", read_only=True) as trail:
+            assert trail.run("trip").status is Status.FAILED
+        replayed = agent.run("replay", "trip", "--sealed")
+        assert (replayed.returncode, replayed.stdout) == (0, ended.stdout), replayed.stderr
+        resumed = agent.signalled(signal.SIGTERM, "resume", "trip")
+        assert (resumed.returncode, agent.asked("/a"), agent.asked(SLOW)) == (5, 1, 2), resumed.stderr
