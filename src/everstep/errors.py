@@ -545,6 +545,7 @@ class JournalError(EverstepError):
     """Code and record do not go together."""
 
 
+NOT_RECORDED = "is not recorded (files, variables of the environment, the time that threads take)"
 _OF_OUTCOMES = {  # what a replay finds when it executes something again
     "changed result": "gave another result than on record",
     "changed retry": "was retried in another way than on record",
@@ -581,7 +582,7 @@ class DivergenceError(JournalError):
         executed = "" if self.cause in _OF_OUTCOMES else " It was not executed."
         why = "changes from run to run (the clock, random numbers, the order of threads or of a set): make that a step"
         if self.of_program:
-            why = "is not recorded (files, variables of the environment, the time that threads take)"
+            why = NOT_RECORDED
         return (
             f"run {self.run_id!r} diverged at {where}{lane}, {self.cause}: {self.parting}{skipped}.{self.detail}"
             f"{executed} If the code is what it was, it depends on something that {why}. Else put the code back, "

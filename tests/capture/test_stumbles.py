@@ -197,3 +197,25 @@ def test_a_program_that_waits_for_a_thread_that_was_taken_out_of_the_run_is_ende
         replayed = everstep_of(tmp_path, WAITS, "replay", "trip")
     assert replayed.returncode == 4
     assert "trip: diverged at trip@1 ('POST 127.0.0.1'): changed argument" in replayed.stderr
+
+
+def test_a_replay_that_finds_the_download_of_the_recording_is_told_of_files(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+
+    def program() -> None:
+        if not kept.exists():
+            kept.write_bytes(httpx.get(f"{server.url}/plain/a").content)
+        httpx.get(f"{server.url}/plain/b")
+
+    with ModelServer() as server, everstep.open(tmp_path / "trail.db") as trail:
+        with everstep.capture(trail, "trip"):
+            program()
+        with everstep.capture(trail, "trip", mode="verify") as session:
+            program()
+        assert "note: if the code is what it was, the program depends on something that is not recorded (files" in str(
+            session.report
+        )
+        kept.unlink()
+        with everstep.capture(trail, "trip", mode="verify") as session:
+            program()
+        assert "note" not in str(session.report)

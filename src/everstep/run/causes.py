@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from everstep.errors import DivergenceError
+from everstep.errors import NOT_RECORDED, DivergenceError
 from everstep.trail.versions import CAPTURED, CODE, SOURCES, Version, differs, listed
 
 ARGUMENT, SKIPPED = "changed argument", "removed or reordered"  # as the journal says it
@@ -43,13 +43,15 @@ def said(error: DivergenceError) -> str:
 
 
 def hints(
-    was: Mapping[str, Any], now: Mapping[str, Any], versions: Sequence[Version], *, diverged: bool
+    was: Mapping[str, Any], now: Mapping[str, Any], versions: Sequence[Version], *, parted: str | None
 ) -> Iterator[str]:
-    """What else is not as it was when the run began, whether it mattered or not."""
+    """What else is not as it was when the run began, whether it mattered or not. `parted` is why they do, if so."""
     what = "program" if CAPTURED in was else "workflow"
     if differs(was, now, CODE):
         yield f"the {what}'s code has changed since it was recorded"
-    elif diverged and differs(was, now, SOURCES):
+    elif parted and differs(was, now, SOURCES):
         yield f"the code around the {what} has changed since it was recorded"
+    elif CAPTURED in was and parted in {_MISSING, _EXTRA, ARGUMENT}:
+        yield f"if the code is what it was, the program depends on something that {NOT_RECORDED}"
     if versions:
         yield f"other versions than on record: {listed(versions)}"

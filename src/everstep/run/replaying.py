@@ -151,10 +151,11 @@ class Replay(Life):
         versions = changed_versions(was, now)
         beyond = {None} if self._error is not None else {None, self._entries[-1].seq}  # rows where it had failed
         went_past = run.status is Status.FAILED and bool(found) and found[0].seq in beyond
+        parted = found[0].cause if found else None
         return ReplayReport(
             run.id, self.workflow.name, mode, run.status, tuple(found), tuple(self.run.steps),
             whole=run.status in FINISHED and not self.run.came_to_the_end,
-            hints=(*[causes.MENDED] * went_past, *causes.hints(was, now, versions, diverged=bool(found))),
+            hints=(*[causes.MENDED] * went_past, *causes.hints(was, now, versions, parted=parted)),
             duration_ms=took, original_ms=run.duration_ms, versions=versions, same_program=is_same_program(was, now),
         )  # fmt: skip
 
