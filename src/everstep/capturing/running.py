@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from everstep.capturing.exchange import Halted
-from everstep.capturing.output import kept_output
+from everstep.capturing.output import Kept, kept_output
 from everstep.capturing.program import Target, finish, status_of
 from everstep.capturing.session import How, Program, Session, captured
 from everstep.capturing.stdin import recorded_input
@@ -47,15 +47,15 @@ def run_program(
             kept_output() as (out, err),
             recorded_input() if parent is None else nullcontext(),  # of a child it is what its parent says
         ):
-            session.stubborn = Leaving(partial(_ended, session, told))
-            try:
-                status, cause = _run(target, session)
-            finally:
-                finish()
+            session.stubborn = leaving = Leaving(partial(_ended, session, told))
+            with leaving.exits(partial(_exited, session, out, err, told)):
+                try:
+                    status, cause = _run(target, session)
+                finally:
+                    finish()
             _check_left(session, cause)
             sys.stdout.flush()
-            printed = {"stdout": out.text(), "stderr": err.text(), "exit": status}
-            session.ends_with(printed, compared=("stdout", "exit"))
+            _keep(session, out, err, status)
             _raise(cause if status else None)
     except (DivergenceError, SealedError):
         if session is None or not session.replays:
@@ -70,6 +70,28 @@ def run_program(
         if error is not cause or session is None:
             raise
     return status, session
+
+
+def _keep(session: Session, out: Kept, err: Kept, status: int) -> None:
+    """Have what a program printed, and its status, in the state of its run when that ends."""
+    printed = {"stdout": out.text(), "stderr": err.text(), "exit": status}
+    session.ends_with(printed, compared=("stdout", "exit"))
+
+
+def _exited(session: Session, out: Kept, err: Kept, told: Told | None, status: int) -> int:
+    """End the run of a program that leaves by `os._exit`, as one that exits. The status of its process."""
+    _keep(session, out, err, status)
+    cause = ProgramError(status) if status else None
+    found: BaseException | None = None
+    try:
+        session.end(cause)
+    except BaseException as raised:  # noqa: BLE001 - it is told
+        found = raised
+    if session.children is not None:
+        session.children.close()
+    if told is not None:
+        return told(session, found)
+    return status if found is cause else 1
 
 
 def _ended(session: Session, told: Told | None, error: BaseException) -> int:

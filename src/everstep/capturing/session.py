@@ -203,6 +203,8 @@ class Session:
 
     def end(self, error: BaseException | None) -> None:
         """End the run, with what took its program out. Raises what it ends with."""
+        if self.replays and cast("Replay", self.life).run.came_to_the_end and isinstance(error, RunStoppedError):
+            error = Suspended()  # what it asked for on its way out, in a `finally`, is not on record either
         _end(self, error, (time.perf_counter() - self._began) * 1000, self._how.mode)
 
     def refused_to(self, lane: Lane, error: BaseException) -> None:

@@ -1,6 +1,6 @@
 """Programs that do not leave: they catch whatever takes them out of a run that cannot go on, and try again for ever.
 
-Or they wait for ever, for a thread of theirs that was taken out.
+Or they wait for ever, for a thread of theirs that was taken out. And those that leave at once, by `os._exit`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from everstep.capturing.stillness import watch
 from everstep.run.lanes import Lane
@@ -20,6 +20,7 @@ _TIMES = 20  # that one lane may ask again: code that cleans up asks a few times
 _SECONDS = 10.0  # after which nobody may, for those that try again in a new task each time
 _IDLE = 0.3  # the share of a processor that a program uses at most which only waits
 _now, _sleep = time.monotonic, time.sleep  # the real ones, whatever a replay makes of time
+_exit = os._exit  # the real one, too
 
 
 class Patience:
@@ -56,15 +57,35 @@ class Leaving:
     def __init__(self, end: Callable[[BaseException], int]) -> None:
         self._end = end
         self._once = threading.Lock()
+        self._by: int | None = None  # the thread that does it
 
     def __call__(self, error: BaseException) -> None:
         """Does not return. No exception would get past the program, and no exit handler is to go on with it."""
-        self._once.acquire()  # whoever comes second waits for the end
-        status = 1
+        self._leave(lambda: self._end(error), 1)
+
+    @contextmanager
+    def exits(self, end: Callable[[int], int]) -> Iterator[None]:
+        """While this lasts, `os._exit` has the run ended first. A process that was forked leaves as ever."""
+        process = os.getpid()
+
+        def exits(status: int) -> None:
+            if os.getpid() != process or self._by == threading.get_ident():
+                _exit(status)
+            self._leave(lambda: end(status), status)
+
+        os._exit = exits  # type: ignore[assignment] # it does not return either
         try:
-            status = self._end(error)
+            yield
+        finally:
+            os._exit = _exit
+
+    def _leave(self, end: Callable[[], int], status: int) -> None:
+        self._once.acquire()  # whoever comes second waits for the end
+        self._by = threading.get_ident()
+        try:
+            status = end()
             for stream in (sys.stdout, sys.stderr):
                 with suppress(OSError, ValueError):
                     stream.flush()
         finally:
-            os._exit(status)
+            _exit(status)

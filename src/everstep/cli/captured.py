@@ -19,6 +19,7 @@ from everstep.cli.launching import LEFT_OUT
 from everstep.errors import (
     DivergenceError,
     EverstepError,
+    ProgramError,
     RunExistsError,
     RunFinishedError,
     RunNotFoundError,
@@ -65,7 +66,9 @@ def _ran(trail: Trail, words: list[str], said: dict[str, Any]) -> int:
     def told(session: Session, error: BaseException | None) -> int:
         sys.stdout = stdout
         if session.replays and session.report is not None:
-            return _told_replay(session, said)
+            return _came_of_replay(session, said, session.compared.get("exit", exits.OK))
+        if error is None or isinstance(error, ProgramError):  # it left by os._exit
+            return _told(trail, session.id, said, session.compared["exit"])
         if isinstance(error, KeyboardInterrupt | SystemExit) and not said.get("quiet"):
             _say(f"everstep: {session.id} was interrupted. Go on with it: {_resuming(said, session.id)}")
         return _failed(error, said) if isinstance(error, EverstepError) else exits.ERROR
@@ -74,8 +77,11 @@ def _ran(trail: Trail, words: list[str], said: dict[str, Any]) -> int:
         status, session = run_program(trail, words, run_id, told=told, typed=said["words"], **how)
     finally:
         sys.stdout = stdout
-    if not session.replays:
-        return _told(trail, session.id, said, status)
+    return _came_of_replay(session, said, status) if session.replays else _told(trail, session.id, said, status)
+
+
+def _came_of_replay(session: Session, said: dict[str, Any], status: int) -> int:
+    """Say what came of a replay. Its status, or that of the program where a process around it wants that."""
     if said.get("parent") and session.report is not None and session.report.identical:
         return status
     return _told_replay(session, said)

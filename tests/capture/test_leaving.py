@@ -1,0 +1,102 @@
+"""Programs that leave at once, by `os._exit`, or make a call on their way out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+import everstep
+from everstep.model import Status
+from tests.capture.interrupting import SLOW, Interrupted
+from tests.capture.server import ModelServer
+
+AT_ONCE = """
+print(ask("a"), flush=True)
+os._exit(int(os.environ.get("STATUS", 0)))
+"""
+IN_A_THREAD = """
+import threading
+
+def work():
+    print(ask("a"), flush=True)
+    os._exit(3)
+
+threading.Thread(target=work).start()
+time.sleep(60)
+"""
+FORKED = """
+import warnings
+warnings.simplefilter("ignore")
+print(ask("a"), flush=True)
+if not os.fork():
+    os._exit(9)
+print(os.WEXITSTATUS(os.wait()[1]), ask("b"), flush=True)
+"""
+WHATEVER_COMES = """
+try:
+    print(ask(os.environ.get("NAME", "a")), flush=True)
+finally:
+    os._exit(0)
+"""
+CLOSES = """
+print(ask("a"), flush=True)
+try:
+    httpx.get(slow, timeout=None)
+finally:
+    print("closed", ask("close"), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "stands"),
+    [(AT_ONCE, 0, Status.COMPLETED), (AT_ONCE, 7, Status.FAILED), (IN_A_THREAD, 3, Status.FAILED)],
+    ids=["well", "badly", "in a thread"],
+)
+def test_a_program_that_leaves_at_once_has_its_run_ended(
+    tmp_path: Path, program: str, status: int, stands: Status
+) -> None:
+    with ModelServer() as server:
+        agent = Interrupted(tmp_path, program, server)
+        recorded = agent.run("record", "--id", "trip", STATUS=str(status))
+        assert recorded.returncode == status, recorded.stderr
+        assert f"everstep: trip {'is completed' if status == 0 else 'failed'}." in recorded.stderr
+        with everstep.open(tmp_path / "t.db", read_only=True) as trail:
+            assert trail.run("trip").status is stands
+            assert trail.state("trip")["stdout"] == recorded.stdout
+        replayed = agent.run("replay", "trip", "--sealed", STATUS=str(status))
+        assert (replayed.returncode, replayed.stdout) == (0, recorded.stdout), replayed.stderr
+        assert "trip: identical" in replayed.stderr
+        assert len(server.requests) == 1
+
+
+def test_a_replay_tells_of_a_divergence_though_the_program_leaves_at_once(tmp_path: Path) -> None:
+    with ModelServer() as server:
+        agent = Interrupted(tmp_path, WHATEVER_COMES, server)
+        assert agent.run("record", "--id", "trip").returncode == 0
+        replayed = agent.run("replay", "trip", "--sealed", NAME="b")
+        assert replayed.returncode == 4, replayed.stderr
+        assert "diverged" in replayed.stderr
+
+
+def test_a_forked_process_leaves_alone(tmp_path: Path) -> None:
+    with ModelServer() as server:
+        agent = Interrupted(tmp_path, FORKED, server)
+        recorded = agent.run("record", "--id", "trip")
+        assert recorded.returncode == 0, recorded.stderr
+        assert recorded.stdout.splitlines()[1].startswith("9 ")
+
+
+def test_a_replay_comes_to_the_end_of_the_record_whatever_a_program_asks_on_its_way_out(tmp_path: Path) -> None:
+    with ModelServer() as server:
+        agent = Interrupted(tmp_path, CLOSES, server)
+        with agent.started("record", "--id", "trip") as process:
+            while not agent.asked(SLOW):
+                time.sleep(0.005)
+            os.kill(process.pid, signal.SIGKILL)
+        replayed = agent.run("replay", "trip", "--sealed")
+        assert replayed.returncode == 0, replayed.stderr
+        assert "identical, as far as the record goes" in replayed.stderr
