@@ -842,11 +842,20 @@ class CaptureError(EverstepError):
 class UnknownLayoutError(CaptureError):
     """A library that a program calls the outside with is not laid out as it is known here."""
 
-    def __init__(self, module: str, version: str, reason: str) -> None:
-        self.module, self.version, self.reason = module, version, reason
+    def __init__(self, module: str, version: str, reason: str, replaced: tuple[str, str] | None = None) -> None:
+        """`replaced` are the distribution that took the place of the library, and who installs it."""
+        self.module, self.version, self.reason, self.replaced = module, version, reason, replaced
+        found, way_out = f"{module} {version} is", "Use a version of it that is known, or a newer everstep."
+        if replaced is not None:
+            other, by = replaced
+            found = f"{module} here is {other} {version} (installed by {by}), which took its place and is"
+            way_out = (
+                f"Use an environment without {by}, and httpx or requests for its calls: pip uninstall {by} {other}, "
+                f"then pip install --force-reinstall {module}."
+            )
         super().__init__(
-            f"{module} {version} is not laid out as everstep knows it: {reason}. Its calls would not be recorded, and "
-            "nobody would notice. Use a version of it that is known, or a newer everstep."
+            f"{found} not laid out as everstep knows it: {reason}. Its calls would not be recorded, and nobody would "
+            f"notice. {way_out}"
         )
 
 

@@ -15,7 +15,8 @@ import pytest
 
 import everstep
 from everstep.capturing.seams import gevent, native
-from everstep.errors import CaptureWarning, SealedError, UnrecordableError
+from everstep.capturing.seams import urllib3 as urllib3_seam
+from everstep.errors import CaptureWarning, SealedError, UnknownLayoutError, UnrecordableError
 from everstep.store import postgres_link
 
 
@@ -152,3 +153,19 @@ def test_whoever_listens_looks_nothing_up(tmp_path: Path) -> None:
 def replayed(trail: Any, run_id: str, code: Callable[[], object]) -> None:
     with everstep.capture(trail, run_id, mode="verify"):
         code()
+
+
+def test_a_library_that_another_took_the_place_of_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = tmp_path / "urllib3_future-2.25.904.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: urllib3-future\nVersion: 2.25.904\n", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    future: Any = SimpleNamespace(__name__="urllib3", __version__="2.25.904")
+    said = (
+        r"urllib3 here is urllib3-future 2\.25\.904 \(installed by niquests\).* pip uninstall niquests urllib3-future"
+    )
+    with pytest.raises(UnknownLayoutError, match=said):
+        urllib3_seam.patch(future)
+    future.__version__ = "3.0"  # of urllib3 itself, beside what niquests left behind
+    with pytest.raises(UnknownLayoutError, match="Use a version of it that is known"):
+        urllib3_seam.patch(future)

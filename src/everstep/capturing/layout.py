@@ -10,23 +10,34 @@ from typing import Any
 
 from everstep.errors import UnknownLayoutError
 
+_REPLACED = {"urllib3": ("urllib3-future", "niquests")}  # what installs itself in the place of a library, and for whom
+
 
 def checked(module: ModuleType, name: str, parameters: list[str] | None) -> Any:
     """What stands under a dotted name. Raises UnknownLayoutError if it is not there, or does not begin with these."""
     try:
         found: Any = reduce(getattr, name.split("."), module)
     except AttributeError:
-        raise UnknownLayoutError(module.__name__, _version(module), f"it has no {name}") from None
+        raise _unknown(module, f"it has no {name}") from None
     if parameters is not None:
         known = list(inspect.signature(found).parameters)
         if known[: len(parameters)] != parameters:
-            raise UnknownLayoutError(module.__name__, _version(module), f"{name} takes {', '.join(known)}")
+            raise _unknown(module, f"{name} takes {', '.join(known)}")
     return found
 
 
-def _version(module: ModuleType) -> str:
+def _unknown(module: ModuleType, reason: str) -> UnknownLayoutError:
+    """What is to be raised, with the name of what is really there."""
+    package, said = module.__name__.partition(".")[0], str(getattr(module, "__version__", "?"))
+    replaced = _REPLACED.get(package)
+    if replaced is not None and _version(replaced[0]) == said:
+        return UnknownLayoutError(module.__name__, said, reason, replaced)
+    return UnknownLayoutError(module.__name__, _version(package) or said, reason)
+
+
+def _version(distribution: str) -> str | None:
     metadata = import_module("importlib.metadata")  # needed for an error alone
     try:
-        return str(metadata.version(module.__name__.partition(".")[0]))
+        return str(metadata.version(distribution))
     except metadata.PackageNotFoundError:
-        return str(getattr(module, "__version__", "?"))
+        return None
