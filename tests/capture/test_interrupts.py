@@ -162,3 +162,54 @@ def test_a_handler_of_a_signal_that_exits_has_its_cleanup_made_and_a_resume_asks
         assert (replayed.returncode, replayed.stdout) == (0, ended.stdout), replayed.stderr
         resumed = agent.signalled(signal.SIGTERM, "resume", "trip")
         assert (resumed.returncode, agent.asked("/a"), agent.asked(SLOW)) == (5, 1, 2), resumed.stderr
+
+
+IN_TIME = """
+import tools
+from tools import in_time
+
+def of_mine(number, frame):
+    raise TookTooLong("of mine")
+
+class TookTooLong(Exception):
+    def __init__(self, message, by=3):
+        super().__init__(message)
+        self.by = by
+
+print(ask("a"))
+signal.signal(signal.SIGALRM, of_mine)
+signal.setitimer(signal.ITIMER_REAL, 0 if "REPLAY" in os.environ else 0.3)
+try:
+    httpx.get(slow, timeout=None)
+except TookTooLong as error:
+    print("gave up", error, error.by)
+print(in_time(lambda: httpx.get(slow, timeout=None)), ask("b"))
+"""
+TOOLS = """
+import os, signal
+
+class TimeoutException(Exception):  # httpx has one of that name
+    pass
+
+def leave(number, frame):
+    raise TimeoutException("of the tools")
+
+def in_time(call):
+    signal.signal(signal.SIGALRM, leave)
+    signal.setitimer(signal.ITIMER_REAL, 0 if "REPLAY" in os.environ else 0.3)
+    try:
+        return call()
+    except TimeoutException as error:
+        return f"gave up {error!r}"
+"""
+
+
+def test_what_a_handler_of_a_signal_raised_amid_a_call_is_of_its_class_in_a_replay(tmp_path: Path) -> None:
+    with ModelServer() as server:
+        agent = Interrupted(tmp_path, IN_TIME, server)
+        (tmp_path / "tools.py").write_text(TOOLS)
+        recorded = agent.run("record", "--id", "trip")
+        assert recorded.returncode == 0, recorded.stderr
+        assert recorded.stdout.count("gave up") == 2
+        replayed = agent.run("replay", "trip", "--sealed", REPLAY="1")
+        assert (replayed.returncode, replayed.stdout) == (0, recorded.stdout), replayed.stderr

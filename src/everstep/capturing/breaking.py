@@ -29,10 +29,8 @@ _ENDING = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_han
 _OURS = ("everstep.run.", "everstep.store.", "everstep.trail.", "everstep.journal", "everstep.codec.")
 _OF_CALLS = frozenset(f"everstep.capturing.{name}" for name in ("calling", "exchange", "session", "threads", "turns"))
 
-_REVIVED: dict[str, type[BaseException]] = {cls.__name__: cls for cls in (KeyboardInterrupt, SystemExit)}
 _MOMENT, _MOMENTS = 0.005, 200  # seconds until a signal comes again that came amid that; and how often it may
 _sleep = time.sleep  # the real one, whatever a replay makes of time
-_WHOLE = 4  # parts of a stored exception, with its origin: module and arguments
 
 
 class _Left(NamedTuple):
@@ -98,14 +96,6 @@ def _handled() -> Iterator[int]:
     while error is not None:
         yield id(error)
         error = error.__context__
-
-
-def raised_once_more(kept: list[Any]) -> BaseException | None:
-    """What took the code out of a call, as the record has it; None if that was another exception."""
-    cls = _REVIVED.get(kept[0])
-    if cls is None or len(kept) < _WHOLE or kept[-1][0] != "builtins":
-        return None
-    return cls(*kept[-1][1])
 
 
 # Signals.

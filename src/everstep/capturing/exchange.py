@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from everstep.capturing import turns
-from everstep.capturing.breaking import raised_once_more
 from everstep.capturing.calls import Call
+from everstep.capturing.reviving import error_on_record, exit_on_record
 from everstep.capturing.threads import Ticket
 from everstep.codec import record
 from everstep.errors import DivergenceError, EverstepError, HiddenValueError, RunStoppedError, UnknownOutcomeError
@@ -142,7 +142,7 @@ class Exchange:
         kind, message = kept[:2]
         if kind == UnknownOutcomeError.__name__ and self.ask.recorded is not None:
             return UnknownOutcomeError(self.run.run_id, self.call.name, self.ask.recorded.seq)
-        return raised_once_more(kept) or self.call.revive(kind, message)
+        return exit_on_record(kept) or error_on_record(kept, self.call.revive(kind, message))
 
     def left(self) -> None:
         """The code closed an answer that is on record."""
