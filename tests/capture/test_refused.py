@@ -169,3 +169,47 @@ def test_a_library_that_another_took_the_place_of_is_named(tmp_path: Path, monke
     future.__version__ = "3.0"  # of urllib3 itself, beside what niquests left behind
     with pytest.raises(UnknownLayoutError, match="Use a version of it that is known"):
         urllib3_seam.patch(future)
+
+
+class Client(Curl):
+    """Another one, with a way of its own for each method."""
+
+    request = get = Curl.perform
+
+
+class Socket:
+    """A socket of ZeroMQ."""
+
+    def connect(self, address: str) -> str:
+        return f"went to {address}"
+
+    bind = connect
+
+
+@pytest.mark.parametrize(
+    ("module", "call"),
+    [
+        (SimpleNamespace(__name__="primp", Client=Client, get=Client().get), lambda module: module.Client().get()),
+        (SimpleNamespace(__name__="primp", Client=Client, get=Client().get), lambda module: module.get()),
+        (SimpleNamespace(__name__="zmq.sugar.socket", Socket=Socket), lambda _: Socket().connect("tcp://127.0.0.1:1")),
+    ],
+)
+def test_clients_in_rust_and_zeromq_are_told_of_and_refused(
+    tmp_path: Path, module: Any, call: Callable[[Any], object]
+) -> None:
+    native.patch(module)
+    with everstep.open(tmp_path / "trail.db") as trail:
+        client = module.__name__.partition(".")[0]
+        with (
+            everstep.capture(trail, tmp_path.name),
+            pytest.warns(CaptureWarning, match=f"by {client}, which cannot be recorded"),
+        ):
+            call(module)
+        with pytest.raises(SealedError, match=f"would call the outside by {client}"):
+            replayed(trail, tmp_path.name, lambda: call(module))
+
+
+def test_zeromq_within_the_process_is_nothing_to_tell_of(tmp_path: Path) -> None:
+    native.patch(SimpleNamespace(__name__="zmq.sugar.socket", Socket=Socket))  # type: ignore[arg-type] # as a module
+    with everstep.open(tmp_path / "trail.db") as trail, everstep.capture(trail, "x"):
+        assert Socket().bind("inproc://here") == "went to inproc://here"

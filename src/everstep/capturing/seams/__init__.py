@@ -22,6 +22,7 @@ _SEAMS = {
     "mcp.client.stdio": "mcp",
     "multiprocessing.process": "uncaptured",
     "os": "uncaptured",
+    "primp": "native",
     "psycopg": "native",
     "psycopg2": "native",
     "pycurl": "native",
@@ -34,6 +35,7 @@ _SEAMS = {
     "websockets.legacy.client": "websockets",
     "websockets.sync.client": "websockets",
     "websockets.trio.client": "websockets",
+    "zmq.sugar.socket": "native",
 }
 _installed = False
 

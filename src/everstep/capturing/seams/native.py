@@ -1,4 +1,4 @@
-"""Clients in C, whose calls Python is told nothing of: they cannot be recorded, and no audit hook sees them.
+"""Clients in C and Rust, whose calls Python is told nothing of: they cannot be recorded, and no audit hook sees them.
 
 So the program is told when it uses one, once for each, and a sealed replay refuses it. Only those that are widely used
 are known here; what others do, a seal of the system alone keeps in.
@@ -22,16 +22,27 @@ _WAYS = {  # where the calls of each begin
     "curl_cffi.curl": ["Curl.perform"],
     "grpc._channel": ["Channel.__init__"],
     "grpc.aio._channel": ["Channel.__init__"],
+    "primp": ["Client.request"],
     "psycopg": ["Connection.connect", "AsyncConnection.connect", "connect"],
     "psycopg2": ["connect"],
     "pycurl": ["Curl.perform", "Curl.perform_rb", "Curl.perform_rs", "CurlMulti.add_handle"],
+    "zmq.sugar.socket": ["Socket.connect", "Socket.bind"],
 }
+_VERBS = ("get", "head", "options", "post", "put", "patch", "delete")
+_MORE = {  # the same, of which some versions have not all
+    "primp": [
+        "AsyncClient.request",
+        "request",
+        *(f"{of}{verb}" for of in ("Client.", "AsyncClient.", "") for verb in _VERBS),
+    ],
+}
+_WITHIN = "inproc:"  # how an address of ZeroMQ begins that is in this process
 
 
 def patch(module: ModuleType) -> None:
     """Wrap where the calls of a client begin. Raises UnknownLayoutError."""
     told: list[str] = []
-    for way in _WAYS[module.__name__]:
+    for way in (*_WAYS[module.__name__], *filter(functools.partial(_is_there, module), _MORE.get(module.__name__, ()))):
         kind, _, name = way.rpartition(".")
         known: Any = checked(module, kind, None) if kind else module
         plain = checked(module, way, None)
@@ -44,12 +55,18 @@ def patch(module: ModuleType) -> None:
             setattr(module, kind, type(kind, (known,), {name: wrapped}))
 
 
+def _is_there(module: ModuleType, way: str) -> bool:
+    kind, _, name = way.rpartition(".")
+    return hasattr(getattr(module, kind, None) if kind else module, name)
+
+
 def _told(plain: Any, client: str, told: list[str]) -> Any:
     """`told` are runs."""
 
     @functools.wraps(plain)
     def wrapped(*given: Any, **named: Any) -> Any:
-        run = None if _is_ours(sys._getframe(1)) else run_here()  # noqa: SLF001 - who calls is to be seen nowhere else
+        inside = any(isinstance(each, str) and each.startswith(_WITHIN) for each in given)
+        run = None if inside or _is_ours(sys._getframe(1)) else run_here()  # noqa: SLF001 - who calls is to be seen nowhere else
         if run is not None and run.captured.replays:
             run.captured.refuse(f"call the outside by {client}")
         elif run is not None and run.run_id not in told:
