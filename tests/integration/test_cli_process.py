@@ -253,7 +253,7 @@ class TestATerminal:
         with everstep.open(tmp_path / "trail.db") as trail, trail.record("r") as recorder:
             recorder.step("s", output=[{"n": n} for n in range(500)], output_to="rows")
         where = ["--trail", trail.store.where]
-        assert "... 492 more" in as_a_person("state", "r", *where)
+        assert "... 494 more" in as_a_person("state", "r", *where)
         assert "rows[499].n = 499" in as_a_person("state", "r", "--all", *where)
 
     @pytest.mark.parametrize("words", COMMANDS)
