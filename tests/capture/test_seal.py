@@ -251,3 +251,32 @@ def test_outside_of_a_replay_nothing_is_sealed(tmp_path: Path) -> None:
         with everstep.capture(trail, "r", mode="verify", seal="off"):
             socket.create_connection(server.getsockname()).close()
         socket.create_connection(server.getsockname()).close()
+
+
+SWALLOWS = """
+import os, socket, threading
+
+for _ in range(2):
+    try:
+        socket.create_connection(("127.0.0.1", 9))
+    except Exception:
+        pass
+if "WAITS" in os.environ:
+    threading.Event().wait()
+"""
+
+
+def test_a_refusal_that_a_library_swallows_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(SWALLOWS, "utf-8")
+    env = environment("", EVERSTEP_TRAIL="trail.db")
+    words = [sys.executable, "-m", "everstep"]
+    program = ["--", sys.executable, "agent.py"]
+    subprocess.run([*words, "record", "--id", "r", *program], cwd=tmp_path, env=env, check=True, capture_output=True)
+    with subprocess.Popen(
+        [*words, "replay", "r", *program], cwd=tmp_path, env={**env, "WAITS": "yes"}, stderr=subprocess.PIPE, text=True
+    ) as replaying:
+        assert replaying.stderr is not None
+        told = replaying.stderr.readline()  # while the program waits for what never comes
+        assert told == "everstep: agent.py:6 would connect 127.0.0.1:9, which the seal of this replay refuses.\n"
+        replaying.kill()
+        assert replaying.stderr.read() == ""  # once for each place

@@ -16,7 +16,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -79,6 +79,8 @@ class Seal:
                 return
             if event == "socket.getaddrinfo" and not target:
                 return  # somebody listens: addresses of this machine are not looked up
+            if event == "socket.getaddrinfo" and is_address("getaddrinfo", target):
+                event, target = "socket.connect", args[:2]  # which is what comes next: nothing is looked up
             file = target if event in _DATABASES else None
             self.refuse(f"{event.replace('socket.', '').replace('subprocess.', '')} {shown(target)}".rstrip(), file)
         elif self._files and event in _CHANGES:
@@ -97,8 +99,19 @@ class Seal:
     def refuse(self, what: str, file: Any = None) -> None:
         """Raise SealedError, and note that it was; with the way to allow it, if it is about a file."""
         hit = Hit(what, line(), _folder_of(file) if isinstance(file, str | bytes | os.PathLike) else None)
+        is_known = any(other.where == hit.where for other in self.hits)
         self.hits.append(hit)
+        if not is_known:
+            _tell(hit)
         raise SealedError(*hit)
+
+
+def _tell(hit: Hit) -> None:
+    """Say at once what a program is refused: a library may swallow it, and then wait for ever."""
+    if _is_ours is None and sys.__stderr__ is not None:  # else whoever captures some code gets the exception
+        with suppress(OSError, ValueError):
+            sys.__stderr__.write(f"everstep: {hit.where} would {hit.what}, which the seal of this replay refuses.\n")
+            sys.__stderr__.flush()
 
 
 def _folder_of(file: str | bytes | os.PathLike[Any]) -> str:
@@ -169,12 +182,19 @@ def line() -> str:
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(("<frozen", _OURS)):
-            place = f"{file}:{frame.f_lineno}"
+            place = f"{_from_here(file)}:{frame.f_lineno}"
             first = first or place
             if "site-packages" not in file and not file.startswith(_LIBRARY):
                 return place
         frame = frame.f_back
     return first or "code that Python does not show"
+
+
+def _from_here(file: str) -> str:
+    """A file as one would type it."""
+    with suppress(OSError):  # the folder may be gone
+        return file.removeprefix(f"{os.getcwd()}{os.sep}")  # noqa: PTH109 - a text, as the other
+    return file
 
 
 # One hook for the process, because it cannot be taken out again.
