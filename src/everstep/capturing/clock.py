@@ -2,7 +2,8 @@
 
 It begins with the run, and goes to the time of a call's row when the call has its outcome, on by as much as the code
 slept, and stands in between. Every way to ask for the time of day shows it, because time-machine replaces them where
-they are made, in C. Monotonic time, perf_counter and the times of processes and files go on as they do.
+they are made, in C. Monotonic time goes on as it does; but what a replay need not wait for, a sleep or an answer, has
+taken its time there, too: deadlines are kept by it. perf_counter and the times of processes and files know nothing.
 
 Each thread and each job of a pool has a hand of its own, which starts where that of its parent stands and meets it when
 it is waited for; else a thread would see when others were answered, which is chance. Tasks share that of their loop.
@@ -30,16 +31,18 @@ from everstep.run.lanes import Lane, here
 
 _BUSY = 100_000  # reads between two movements, after which the code must be waiting for the clock itself
 _TICK = 100_000  # nanoseconds that each further read then takes, where nothing is live
+_REAL = ("asyncio.", "everstep.")  # modules that are shown the monotonic time of the world
 _NAP = 0.001  # seconds that a sleep takes which needs none, while other threads may have to get on
 
 
 class Hand:
     """Where a clock stands."""
 
-    __slots__ = ("clock", "ns", "reads")
+    __slots__ = ("ahead", "clock", "ns", "reads")
 
-    def __init__(self, clock: Clock, ns: int) -> None:
+    def __init__(self, clock: Clock, ns: int, ahead: float = 0.0) -> None:
         self.clock, self.ns = clock, ns
+        self.ahead = ahead  # seconds that monotonic time was put forward by
         self.reads = 0
 
     def move(self, ns: int) -> None:
@@ -52,6 +55,15 @@ class Hand:
         other = hand_of(lane)
         if other is not None:
             self.move(other.ns)
+            self.ahead = max(self.ahead, other.ahead)
+
+    def monotonic(self) -> float:
+        """The time that goes on, in seconds."""
+        return _monotonic() + self.ahead
+
+    def reach(self, moment: float) -> None:
+        """Have the time that goes on be at least there: what ends now took until then."""
+        self.ahead += max(moment - self.monotonic(), 0.0)
 
     def read(self) -> int:
         """The time that it shows. Code that does nothing but look at it would wait for ever: for that it goes on."""
@@ -75,7 +87,7 @@ class Clock:
         """Give a lane a hand of its own."""
         hand = hand_of(origin)
         if hand is not None:
-            lane.hand = Hand(hand.clock, hand.ns)
+            lane.hand = Hand(hand.clock, hand.ns, hand.ahead)
 
 
 def hand_of(lane: Lane | None) -> Hand | None:
@@ -118,6 +130,7 @@ def _shown() -> int:
 
 
 _ctime, _asctime, _sleep, _wait = time.ctime, time.asctime, time.sleep, threading.Condition.wait
+_monotonic, _monotonic_ns = time.monotonic, time.monotonic_ns
 _join, _result, _exception = threading.Thread.join, Future.result, Future.exception
 
 
@@ -129,6 +142,25 @@ def _ctime_shown(seconds: float | SupportsIndex | None = None, /) -> str:
 @functools.wraps(_asctime)
 def _asctime_shown(*moment: Any) -> str:
     return _asctime(*(moment or (time.localtime(),)))
+
+
+def _put_forward() -> float:
+    """The seconds by which monotonic time is ahead where this is asked. Loops have their own way, and we none."""
+    found = looked_at()
+    if found is None or not found[1].ahead:
+        return 0.0
+    asks = str(sys._getframe(2).f_globals.get("__name__", ""))  # noqa: SLF001 - whose line it is
+    return 0.0 if asks.startswith(_REAL) else found[1].ahead
+
+
+@functools.wraps(_monotonic)
+def _monotonic_shown() -> float:
+    return _monotonic() + _put_forward()
+
+
+@functools.wraps(_monotonic_ns)
+def _monotonic_ns_shown() -> int:
+    return _monotonic_ns() + round(_put_forward() * 1e9)
 
 
 # What takes time.
@@ -145,7 +177,9 @@ def _sleep_shown(seconds: float | SupportsIndex, /) -> None:
     if not is_served(lane, hand):
         _sleep(seconds)
     else:
+        until = hand.monotonic() + seconds
         _sleep(min(seconds, _NAP) if threading.active_count() > 1 else 0)
+        hand.reach(until)
     hand.move(hand.ns + round(seconds * 1e9))
 
 
@@ -184,8 +218,13 @@ def _meets(wait: Callable[..., Any], is_over: Callable[[Any], bool]) -> Callable
     return waits
 
 
-def watch() -> None:
-    """Wrap what takes time, and what waits. Once: to unwrap would race with others who wrap it."""
+def watch(*, serves: bool) -> None:
+    """Wrap what takes time, and what waits. Once: to unwrap would race with others who wrap it.
+
+    And where something `serves` what is on record, the time that goes on.
+    """
+    if serves and time.monotonic is _monotonic:
+        time.monotonic, time.monotonic_ns = _monotonic_shown, _monotonic_ns_shown
     if time.sleep is _sleep:
         time.sleep = _sleep_shown
         threading.Condition.wait = _wait_shown  # type: ignore[method-assign] # this is the wrapping

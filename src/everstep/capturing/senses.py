@@ -9,7 +9,8 @@
 | `random`, all of it; `Random()`; names of temporary files and folders | the same |
 | hashes of texts, the order of sets | the same, if PYTHONHASHSEED is: `everstep record` sets it |
 | `time.sleep`, `asyncio.sleep`, timeouts | the same end, at once |
-| `time.monotonic`, `perf_counter`, `process_time`, `thread_time`, `loop.time`, `os.times` | other: they go on |
+| `time.monotonic`, `monotonic_ns` | other; sleeps and answers take as long as they did |
+| `perf_counter`, `process_time`, `thread_time`, `loop.time`, `os.times` | other: they go on |
 | times of files, `os.getpid`, `threading.get_ident`, `id()`, the `repr` of objects | other |
 | `ssl.RAND_bytes`, other C and Rust code that asks the system itself; /dev/urandom | other |
 
@@ -86,7 +87,7 @@ class Senses:
         self._known = rows[-1].seq if rows else -1
         self._goes_on = life.resumed
         self._jump(0, self.clock.root)
-        clock.watch()
+        clock.watch(serves=life.resumed or self.clock.replays)
         entropy.watch()
 
     def _time_of(self, entry: Entry, hand: clock.Hand) -> int:
@@ -145,14 +146,19 @@ class Senses:
 
     def asked(self, ask: Ask) -> None:
         """The program makes a call."""
+        hand = clock.hand_of(ask.lane)
+        if ask.recorded is not None and hand is not None:
+            ask.began = hand.monotonic()
         self.progress.asked(None if ask.recorded is None else ask.recorded.seq)
 
     def passed(self, ask: Ask, entry: Entry | None = None) -> None:
         """A call has its outcome, in this row, or the one that was written last."""
-        entry = entry or ask.entry
+        is_served, entry = entry is not None, entry or ask.entry
         hand = clock.hand_of(ask.lane)
         if entry is not None and hand is not None:
             self.progress.served(entry.seq)
+            if is_served:
+                hand.reach(ask.began + entry.duration / 1e6)
             hand.move(self._time_of(entry, hand))
             self._jump(entry.seq, hand)
 

@@ -71,7 +71,7 @@ class Timers:
         self._run.turnstile.adopt(loop)
         number = self._counts[lane] = self._counts.get(lane, 0) + 1
         place = f"{lane.scope.key()}|{lane.path}" if lane.scope.place is not None else lane.path
-        due = functools.partial(hand.move, hand.ns + round(delay * 1e9))
+        due = functools.partial(_come, hand, hand.ns + round(delay * 1e9), hand.monotonic() + delay)
         mark = self._on_record.get((place, number))
         if (self._replays or mark is not None) and _follow(loop, self):
             held: Held = _SEAM.Held(self, when, job, context)
@@ -217,6 +217,12 @@ def _run(held: Held) -> None:
     if not held.cancelled():
         held.due()
         held._run()  # noqa: SLF001 - what a loop does with a handle
+
+
+def _come(hand: Hand, ns: int, moment: float) -> None:
+    """A timer is due: by the clock of the day, and by the one that goes on."""
+    hand.move(ns)
+    hand.reach(moment)
 
 
 def _nothing() -> None:
