@@ -100,3 +100,22 @@ def test_a_replay_comes_to_the_end_of_the_record_whatever_a_program_asks_on_its_
         replayed = agent.run("replay", "trip", "--sealed")
         assert replayed.returncode == 0, replayed.stderr
         assert "identical, as far as the record goes" in replayed.stderr
+
+
+TALKS = """
+shell = subprocess.Popen(["bash"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+for turn in range(2):
+    shell.stdin.write("echo $RANDOM $$\\n")
+    print(ask(shell.stdout.readline().strip()), flush=True)
+    crash("talking")
+shell.communicate()
+"""
+
+
+def test_a_divergence_after_a_process_was_begun_anew_names_the_process(tmp_path: Path) -> None:
+    with ModelServer() as server:
+        agent = Interrupted(tmp_path, TALKS, server)
+        assert agent.run("record", "--id", "trip", CRASH="talking").returncode == -9
+        resumed = agent.run("resume", "trip", "--unknown", "retry")
+        assert resumed.returncode == 4, resumed.stderr
+        assert "It may come of a process that was begun anew, 'run bash'" in resumed.stderr

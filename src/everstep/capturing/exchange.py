@@ -31,6 +31,10 @@ from everstep.trail.late import asyncio
 if TYPE_CHECKING:
     from everstep.capturing.telemetry import Aside
 
+_BEGUN_ANEW = (
+    " It may come of a process that was begun anew, {}: what that had said before is not on record, because it had not "
+    "ended when the run was cut off."
+)
 _HALTED = 3  # the status of a program that nobody asks for one: whoever captures it tells of the cause
 
 
@@ -71,6 +75,8 @@ class Exchange:
         try:
             self.ask = self.run.ask(lane, call.name, inputs)
         except (DivergenceError, RunStoppedError, Suspended) as error:
+            if isinstance(error, DivergenceError) and self.session.begun_anew:
+                error.detail += _BEGUN_ANEW.format(", ".join(map(repr, self.session.begun_anew)))
             self.session.refused_to(lane, error)
             raise Halted(error) from error
         self.session.senses.asked(self.ask)
@@ -170,7 +176,11 @@ class Exchange:
     def unknown(self) -> None:
         """See to a call that was announced, and has no outcome. Raises Halted, or UnknownOutcomeError."""
         recorded, run = self.ask.recorded, self.run
-        if recorded is None or not recorded.intent or not self.call.external or self.call.unknown == "retry":
+        if recorded is None or not recorded.intent or not self.call.external:
+            return
+        if self.call.unknown == "retry":
+            if self.call.node_type == "process":
+                self.session.begun_anew.append(self.call.name)
             return
         if self.call.unknown == "fail":
             error = UnknownOutcomeError(run.run_id, self.call.name, recorded.seq)

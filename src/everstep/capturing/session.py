@@ -125,6 +125,7 @@ class Session:
         if program.children is not None and not self.replays:
             told = {name: getattr(how, name) for name in ("unknown", "durability", "clock", "entropy")}
             self.children = _CHILDREN.Children(life.run, program.children, told)
+        self.begun_anew: list[str] = []  # processes that had not ended when the run was cut off
         self.strays: list[str] = []  # the names of threads that asked, and that no lane of the program started
         self.telemetry: set[str] = set()  # where it goes to: its calls are no steps
         self.value: Any = None  # what the program gave
