@@ -63,8 +63,11 @@ class Word(str, Enum):  # noqa: UP042 - StrEnum compares by case
         return str.__str__(self)
 
     @classmethod
-    def _missing_(cls, value: object) -> Word | None:
-        return next((word for word in cls if word == value), None)
+    def _missing_(cls, value: object) -> Word:
+        for word in cls:
+            if word == value:
+                return word
+        raise ValueError(f"{value!r:.60} is no {cls.__name__}: use one of {', '.join(word.value for word in cls)}")
 
 
 class Kind(Word):

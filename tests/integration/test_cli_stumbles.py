@@ -116,6 +116,13 @@ def test_a_file_that_is_not_there_is_not_found(place: Path) -> None:
     assert "there is no file 'nowhere.py'" in done.stderr
 
 
+@pytest.mark.parametrize("verb", ["resume", "replay"])
+def test_a_workflow_that_is_not_in_the_app_is_not_found(place: Path, verb: str) -> None:
+    done = process(verb, "s", "--app", "code/my_agent.py:walk", "--trail", "trail.db", cwd=place)
+    assert done.code == 3
+    assert "module 'my_agent' has no 'walk'. Leave it out to have the workflow found by its name." in done.stderr
+
+
 def test_a_test_that_is_written_for_a_file_imports_its_module(place: Path) -> None:
     assert process("resume", "s", "--app", "code/my_agent.py", "--trail", "trail.db", cwd=place).code == 0
     words = ["export", "s", "-o", "s.everstep", "--as-test", "--app", "code/my_agent.py", "--trail", "trail.db"]

@@ -8,6 +8,7 @@ import inspect
 import threading
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,57 @@ def test_partials_and_objects_that_can_be_called_can_be_steps(trail: Trail) -> N
     assert inspect.iscoroutinefunction(half_later)
 
 
+@dataclass
+class Asker:
+    model: str
+
+    def ask(self, question: str) -> str:
+        calls(question)
+        return f"{self.model}: {question}"
+
+    __call__ = ask
+
+
+def ask(model: str, question: str) -> str:
+    return Asker(model).ask(question)
+
+
+def shout(model: str, question: str) -> str:
+    return ask(model, question).upper()
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "changed"),
+    [
+        (functools.partial(ask, "one"), functools.partial(ask, "two"), "changed argument"),
+        (functools.partial(ask, model="one"), functools.partial(ask, model="two"), "changed argument"),
+        (Asker("one").ask, Asker("two").ask, "changed argument"),
+        (Asker("one"), Asker("two"), "changed argument"),
+        (functools.partial(Asker("one").ask), functools.partial(Asker("two").ask), "changed argument"),
+        (functools.partial(ask, "one"), functools.partial(shout, "one"), "inserted or replaced"),
+    ],
+)
+def test_what_a_function_is_bound_to_is_part_of_what_is_asked(trail: Trail, was: Any, now: Any, changed: str) -> None:
+    """Promise 2: a record is never given to another question, also if it is the model that is another one."""
+    asked = step(was)
+
+    @workflow
+    def asking() -> str:
+        answer: str = asked(question="why?")
+        act("end")
+        return answer
+
+    calls.crash = {"end"}
+    crashed(trail, asking, id="r")
+    asked = step(now)
+    with pytest.raises(DivergenceError) as raised:
+        run(trail, asking, id="r")
+    assert raised.value.cause == changed
+    asked = step(was)
+    assert run(trail, asking, id="r").value == "one: why?"
+    assert calls.count("why?") == 1
+
+
 def test_async_steps_are_seen_as_coroutine_functions() -> None:
     assert inspect.iscoroutinefunction(act_later)
     assert asyncio.iscoroutinefunction(act_later)
@@ -266,6 +318,11 @@ def test_what_is_no_function_is_no_step() -> None:
         Runner().run(act)  # type: ignore[arg-type] # the point of it
     with pytest.raises(ValueError, match="unknown="):
         step(unknown="maybe")(helper)  # type: ignore[call-overload] # the point of it
+    for options in ({"name": 5}, {"output": 5}, {"output": ("a",)}):
+        with pytest.raises(TypeError, match="give a text"):
+            step(**options)(helper)
+    with pytest.raises(TypeError, match="in a function of your own"):
+        step(functools.partial(max, 3))
 
 
 # Outside of a run.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -265,3 +266,33 @@ def test_a_parent_and_its_child_that_both_wait_are_told_apart(trail: Trail) -> N
     by_prompt = {each.prompt: each for each in result.pauses}
     trail.answer("r", "parent's", pause=by_prompt["mine?"].seq)
     assert run(trail, parent, id="r", answer="child's").value == ["parent's", "child's"]
+
+
+def test_a_thread_whose_question_waits_ends_without_a_word(trail: Trail, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is no news for whoever looks at threads that fail, and nothing of ours is for their eyes."""
+
+    def ask(number: int) -> None:
+        said[number] = pause(f"ok {number}?", schema=bool)
+
+    @workflow
+    def asks() -> dict[int, bool]:
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return dict(sorted(said.items()))
+
+    said: dict[int, bool] = {}
+    failed: list[Any] = []
+    before, threading.excepthook = threading.excepthook, failed.append
+    try:
+        found = everstep.Runner(trail).run(asks, id="threads")
+        assert [asked.prompt for asked in found.pauses] == ["ok 0?", "ok 1?"]
+        for asked in found.pauses:
+            trail.answer("threads", value=True, pause=asked.seq)
+        assert everstep.Runner(trail).run(asks, id="threads").value == {0: True, 1: True}
+    finally:
+        threading.excepthook = before
+    assert failed == []
+    assert capsys.readouterr().err == ""

@@ -84,6 +84,7 @@ def test_an_option_can_be_typed_by_value_or_by_number(options: list[Any], text: 
         (question("?", bool), "1", "answer is a whole number, not true or false"),
         (question("?", int), "many", "answer is text, not a whole number"),
         (question("?", int), "1.5", "answer is a number, not a whole number"),
+        (question("?", int), "2.0", "answer is a number, not a whole number"),
         (question("?", int), "9" * 5000, "answer is text, not a whole number"),
         (question("?", list), "[" * 100_000, "answer is text, not a list"),
         (question("?", float), "1e999", "answer is no finite number"),

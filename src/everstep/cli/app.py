@@ -7,7 +7,6 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from difflib import get_close_matches
-from functools import reduce
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -84,7 +83,9 @@ def load(app: str) -> tuple[ModuleType, Any]:
     name = module_of(name)
     try:
         module = import_module(name)
-        return module, reduce(getattr, attribute.split("."), module) if attribute else None
+        found: Any = module if attribute else None
+        for part in attribute.split(".") if attribute else ():
+            found = getattr(found, part, None)
     except ModuleNotFoundError as error:
         if error.name != name.partition(".")[0]:  # one that it imports itself
             raise AppError(f"cannot load {app!r}: {type(error).__name__}: {error}.") from error
@@ -95,6 +96,10 @@ def load(app: str) -> tuple[ModuleType, Any]:
         ) from None
     except (Exception, SystemExit) as error:  # it is somebody else's code: whatever it raises is the answer
         raise AppError(f"cannot load {app!r}: {type(error).__name__}: {error}.") from error
+    if attribute and found is None:
+        out = "Leave it out to have the workflow found by its name."
+        raise NotThereError(f"module {name!r} has no {attribute!r}. {out}")
+    return module, found
 
 
 def module_of(place: str) -> str:

@@ -49,12 +49,10 @@ _REOPENING = {_FAILED, STATUS_NUMBER[Status.PARTIAL]}
 class Journal:
     """The record of one run, ready to be asked."""
 
-    def __init__(
-        self, entries: Iterable[Entry] = (), *, as_it_was: bool = False, keeps_cancelled: bool = False
-    ) -> None:
+    def __init__(self, entries: Iterable[Entry] = (), *, as_it_was: bool = False, keeps_cancelled: bool = True) -> None:
         """With `as_it_was` the run is not taken up again: a failure at its end stays, and steps can be entered.
 
-        With `keeps_cancelled` it was always the code that cancelled a step, and never whoever stopped the run.
+        Unless it `keeps_cancelled`, it need not have been the code that cancelled a step: perhaps the run was stopped.
         """
         self._as_it_was = as_it_was
         self.scopes: dict[int | None, dict[str, Track]] = {}
@@ -74,7 +72,8 @@ class Journal:
             return
         self._go_on()
         if not keeps_cancelled:
-            self._drop_cancelled()
+            for scope in list(self.scopes):
+                self._drop_cancelled(scope)
         self._loosen()
 
     def track(self, scope: int | None, path: str) -> Track | None:
@@ -214,6 +213,7 @@ class Journal:
         if unknown or (step.id is not None and step.id not in self.pauses and (inside or not step.intent)):
             # Its code runs again, over what it had recorded. A question that nobody answered is asked anew.
             step.outcome, step.reopened, step.intent = None, step.attempt, bool(unknown)
+            self._drop_cancelled(step.id)  # it was its end
         for known in [] if track.unordered else track.steps[:position]:
             if known.outcome is not None and known.outcome.seq > failure.seq:
                 known.outcome = None  # a stream, which was closed because of the failure
@@ -263,20 +263,21 @@ class Journal:
                         self._ask_again(scope, track, position)
                         break
 
-    def _drop_cancelled(self) -> None:
-        """Take back cancelled steps that nothing came after.
+    def _drop_cancelled(self, scope: int | None) -> None:
+        """Take back cancelled steps that nothing came after, and those inside them: they are asked for again.
 
         The code went on after a cancelled step if its lane, or one around it, has a later row, or spawned another lane
-        after it. Else the whole run was stopped there, and the step is asked for again.
+        after it.
         """
-        for scope, lanes in list(self.scopes.items()):
-            for track in list(lanes.values()):
-                last = track.steps[-1] if track.steps else None
-                if last is None or last.cancelled is None:
-                    continue
-                spawned = any(self._spawned(scope, track, len(track.steps)))
-                if not spawned and not self._went_on(scope, track.path, last.cancelled):
-                    self._ask_again(scope, track, len(track.steps) - 1)
+        for track in list(self.scopes.get(scope, {}).values()):
+            last = track.steps[-1] if track.steps else None
+            if last is None or last.cancelled is None:
+                continue
+            spawned = any(self._spawned(scope, track, len(track.steps)))
+            if not spawned and not self._went_on(scope, track.path, last.cancelled):
+                self._ask_again(scope, track, len(track.steps) - 1)
+                if last.id is not None:
+                    self._drop_cancelled(last.id)
 
     def _loosen(self) -> None:
         """Let go of what followed the chunks of a stream that was cut off: it begins again, and may be another one."""

@@ -37,8 +37,8 @@ class LeafClient:
     def __init__(self, *, prices: Prices | None, retry: Retry) -> None:
         self.retry = retry
         self._prices = PriceTable(prices)
-        self._completed = step(name=_NAME, output=None, retry=retry)(self._complete)
-        self._streamed = step(name=_STREAM, output=None)(self.pieces)
+        self._completed = step(name=_NAME, output=None, retry=retry, ignore=["self"])(self._complete)
+        self._streamed = step(name=_STREAM, output=None, ignore=["self"])(self.pieces)
 
     def complete(self, messages: Sequence[Message], *, model: str, **settings: Any) -> Reply:
         """The answer to a conversation: a step in a run, a plain call outside of one. Raises ModelError."""
@@ -107,8 +107,8 @@ class AsyncModelClient:
         self.client = client
         # Not the loop's own: that has few threads, and others wait for them.
         self._pool = ThreadPoolExecutor(limit, thread_name_prefix="everstep-model")
-        self._completed = step(name=_NAME, output=None, retry=client.retry)(self._complete)
-        self._streamed = step(name=_STREAM, output=None)(self._pieces)
+        self._completed = step(name=_NAME, output=None, retry=client.retry, ignore=["self"])(self._complete)
+        self._streamed = step(name=_STREAM, output=None, ignore=["self"])(self._pieces)
 
     async def complete(self, messages: Sequence[Message], *, model: str, **settings: Any) -> Reply:
         """The answer to a conversation: a step in a run, a plain call outside of one. Raises ModelError."""

@@ -42,7 +42,12 @@ class Parameters:
 
     def __init__(self, function: Callable[..., Any], ignore: Sequence[str], whose: str) -> None:
         self._whose = whose
-        self.signature = self._signature = inspect.signature(function)
+        try:
+            self.signature = self._signature = inspect.signature(function)
+        except ValueError:
+            raise TypeError(
+                f"{whose}: Python does not tell what {function!r:.60} takes. Call it in a function of your own."
+            ) from None
         if isinstance(ignore, str):
             raise TypeError(f"ignore={ignore!r}: give a list of names, as in ignore=[{ignore!r}]")
         self._ignore = frozenset(ignore)

@@ -23,8 +23,10 @@ from everstep.errors import JournalError, RecordedError, RedactedValueWarning, U
 from everstep.model import StepError
 from everstep.run.lanes import Scope
 from everstep.trail.failure import ERRORS, VALIDATION
+from everstep.trail.late import asyncio
 
 _MARKS = "__everstep_marks__"
+_CANCELLED = "asyncio.exceptions", "CancelledError"  # no Exception, and yet what a step may end with
 
 
 class _Marks(dict[Scope, int]):
@@ -85,6 +87,8 @@ def raised_again(kept: list[Any], reach: Reach) -> BaseException:
     origin = kept[3] if len(kept) > 3 else None
     if origin is not None:
         module, args, attributes, members = [*origin, None, None][:4]
+        if (module, kind) == _CANCELLED:
+            return asyncio.CancelledError(*args)
         cls = getattr(builtins, kind, None) if module == "builtins" else reach.exception(module, kind)
         if isinstance(cls, type) and issubclass(cls, Exception):
             with suppress(Exception):  # whatever its own code does, there is a stand-in

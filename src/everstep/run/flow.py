@@ -35,7 +35,7 @@ from everstep.run.pen import Waiter
 from everstep.run.restoring import serve
 from everstep.run.stopping import RESTARTING
 from everstep.store.turns import enter_turn
-from everstep.trail.late import asyncio
+from everstep.trail.late import asyncio, running_loop
 
 if TYPE_CHECKING:
     from everstep.run.steps import Step
@@ -60,8 +60,9 @@ def came_of_stopping(error: BaseException) -> bool:
 def step_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.AbstractEventLoop | None) -> Flow:
     """One step, from the request to its outcome."""
     run = lane.run
-    if loop is not None and run.stopping == RESTARTING:
-        yield RESTART, None  # not refused: for an error a task group would cancel the steps at work beside it
+    if loop is not None and run.stopping == RESTARTING and not lane.stopped:
+        # Not refused: for an error a task group would cancel the steps at work beside it. But on its way out it is.
+        yield RESTART, None
     ask = run.ask(lane, step.name, inputs_of(run, step, args, kwargs))
     return (yield from (run.flow or ask_flow)(run, ask, step, loop))
 
@@ -140,6 +141,7 @@ def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEve
             is_last = returned is not None or attempt >= limit or not step.retry.applies(error)
             yield from _failed(run, ask, inner, error, duration, loop, is_last=is_last)
             if is_last:
+                ask.scope = None  # it is not broken off, whatever it ended with
                 raise
         yield SLEEP, step.retry.delay(attempt)
         ask.recorded = None
@@ -217,6 +219,8 @@ def inputs_of(run: Execution, step: AnyStep, args: Any, kwargs: Any) -> Inputs |
     if run.trail is None:
         return None
     run.reach.add(step.function)
+    if step.bound_to or step.bound_by_name:
+        args, kwargs = (*step.bound_to, *args), {**step.bound_by_name, **kwargs}
     return Inputs(run.trail.gate, step.name, step.parameters.bind(args, kwargs))
 
 
@@ -260,7 +264,7 @@ def mutation(run: Execution, ask: Ask) -> MutatedArgumentError | None:
 
 def is_outcome(run: Execution, error: BaseException, inner: Lane) -> bool:
     """Whether a step ended with this. Else the run is being stopped, or cannot go on, and the step has no outcome."""
-    if not isinstance(error, Exception) or inner.scope.refused:
+    if inner.scope.refused or not (isinstance(error, Exception) or _cancels_itself(run, error)):
         return False
     if run.stopping is not None and (inner.scope.lanes or isinstance(error, RunCancelledError)):
         return False
@@ -269,6 +273,14 @@ def is_outcome(run: Execution, error: BaseException, inner: Lane) -> bool:
     if run.pen is not None and run.pen.failure is not None:
         return False
     return not isinstance(error, JournalError) or isinstance(error, _OUTCOMES)
+
+
+def _cancels_itself(run: Execution, error: BaseException) -> bool:
+    """Whether a step ended with CancelledError and nobody has cancelled it: what it awaited was."""
+    if not isinstance(error, asyncio.CancelledError) or run.stopping is not None or run.is_dropped():
+        return False
+    task = None if running_loop() is None else asyncio.current_task()
+    return task is None or not task.cancelling()
 
 
 def failed(

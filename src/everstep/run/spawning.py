@@ -19,6 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 from everstep.errors import JournalError
+from everstep.run.flow import Suspended, came_of_stopping
 from everstep.run.lanes import CURRENT, OF_TASK, OF_THREAD, Lane, here
 from everstep.trail.late import asyncio
 
@@ -278,23 +279,8 @@ def _start_in_lane(self: threading.Thread) -> None:
     lane = beside(origin, "thread", _function_name(self if target is None else target))
     run, is_new = self.run, lane is not origin
     awaited = is_new and not self.daemon  # a daemon may never end, and nobody waits for it to
-    begin = _beginning(origin)
-
-    def run_in_lane() -> None:
-        begin()
-        # The context only, not the thread's own variable: a long-lived worker would keep the lane of who started it.
-        CURRENT.set(lane)
-        whole = False
-        try:
-            run()
-            whole = True
-        except SystemExit:  # as `threading` leaves it; but that tells of its subclasses, of which one is ours
-            pass
-        finally:
-            if is_new:
-                lane.run.lane_ended(lane, whole=whole, task=False, counted=awaited)
-
-    self.run = run_in_lane  # type: ignore[method-assign] # of this one thread
+    ended = functools.partial(lane.run.lane_ended, lane, task=False, counted=awaited) if is_new else None
+    self.run = functools.partial(_run_in_lane, lane, run, _beginning(origin), ended)  # type: ignore[method-assign] # of this one thread
     if awaited:
         lane.run.lane_began(lane, task=False)
     if lane.run.captured is not None:
@@ -305,6 +291,27 @@ def _start_in_lane(self: threading.Thread) -> None:
         if awaited:
             lane.run.lane_ended(lane, whole=False, task=False)
         raise
+
+
+def _run_in_lane(
+    lane: Lane, run: Callable[[], None], begin: Callable[[], None], ended: Callable[..., None] | None
+) -> None:
+    begin()
+    # The context only, not the thread's own variable: a long-lived worker would keep the lane of who started it.
+    CURRENT.set(lane)
+    whole = False
+    try:
+        run()
+        whole = True
+    except SystemExit:  # as `threading` leaves it; but that tells of its subclasses, of which one is ours
+        pass
+    except BaseException as error:
+        is_stopped = isinstance(error, Suspended) or (lane.run.stopping is not None and came_of_stopping(error))
+        if not is_stopped:  # then the run waits, or is gone through anew: no news for who looks at threads that fail
+            raise
+    finally:
+        if ended is not None:
+            ended(whole=whole)
 
 
 def watch_threads() -> None:

@@ -59,6 +59,9 @@ class Step(Generic[P, R]):
             raise TypeError(f"retry={retry!r:.60}: give everstep.Retry(attempts=...)")
         if timeout is not None:
             check_seconds("timeout", timeout)
+        for argument, given in (("name", name), ("output", output)):
+            if given is not None and not isinstance(given, str):
+                raise TypeError(f"{argument}={given!r:.60}: give a text, or leave it out")
         if append and output is None:
             raise ValueError("append=True adds to a list in the state, and output=None keeps it out: say one of them")
         update_wrapper(self, function)
@@ -72,7 +75,8 @@ class Step(Generic[P, R]):
         self.unknown = unknown
         self.retry = retry or ONCE
         self.timeout = timeout
-        self.parameters = Parameters(function, ignore, f"step {self.name!r}")
+        plain, self.bound_to, self.bound_by_name = unbound(function)
+        self.parameters = Parameters(plain, ignore, f"step {self.name!r}")
         self._escapes: set[tuple[str, int]] = set()
         self._call: Callable[..., Any] = self._calling()
 
@@ -185,8 +189,28 @@ def body_of(function: Any) -> Any:
     return function if inspect.isroutine(function) else type(function).__call__
 
 
+def unbound(function: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The function behind a partial, a method of an object or an object that can be called, and what it is bound to.
+
+    That is part of what is asked, as the arguments are: a question to another model is another question.
+    """
+    args: tuple[Any, ...] = ()
+    named: dict[str, Any] = {}
+    while True:
+        if isinstance(function, partial):
+            args, named, function = (*function.args, *args), {**function.keywords, **named}, function.func
+        elif inspect.ismethod(function):
+            args, function = (function.__self__, *args), function.__func__
+        elif inspect.isroutine(function) or isinstance(function, type):
+            return function, args, named
+        else:
+            args, function = (function, *args), type(function).__call__
+
+
 def short_name(function: Any) -> str:
     """The qualified name without module and without the function it was defined in: it survives moving the code."""
+    while isinstance(function, partial):
+        function = function.func
     return str(getattr(function, "__qualname__", type(function).__qualname__)).rpartition("<locals>.")[2]
 
 

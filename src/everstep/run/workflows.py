@@ -34,7 +34,7 @@ class Workflow(Generic[P, R]):
 
     is_map = False  # a run of it is one over many items
     gives_state = False  # its result is the state, and need not be stored beside it
-    keeps_cancelled = False  # whoever stops a run of it cancels no step of it
+    keeps_cancelled = True  # a step of it that is cancelled was cancelled by its code: whoever stops a run is heard of
 
     def __init__(self, function: Callable[P, R], name: str | None) -> None:
         if not callable(function) or isinstance(function, staticmethod):

@@ -236,7 +236,7 @@ def _problems(prompt: str, schema: dict[str, Any], answer: Any) -> list[str]:
 
 def _validator(prompt: str, schema: dict[str, Any]) -> Any:
     from jsonschema.exceptions import SchemaError  # noqa: PLC0415 - as above
-    from jsonschema.validators import Draft202012Validator, validator_for  # noqa: PLC0415 - as above
+    from jsonschema.validators import Draft202012Validator, extend, validator_for  # noqa: PLC0415 - as above
     from referencing import Registry  # noqa: PLC0415 - as above
 
     try:
@@ -250,8 +250,11 @@ def _validator(prompt: str, schema: dict[str, Any]) -> Any:
         raise _broken(prompt, f"its schema is no JSON schema: {error.message:.120}") from None
     except RecursionError:
         raise _broken(prompt, "its schema is nested too deeply") from None
+    # 2.0 is a whole number by the dialects, and to the code that asked for an int it is none.
+    whole = dialect.TYPE_CHECKER.redefine("integer", lambda _, given: type(given) is int)
     # A registry of our own knows nothing and fetches nothing; without one, the library would ask the network.
-    return dialect(schema, registry=Registry(), format_checker=_formats())
+    strict: Any = extend(dialect, type_checker=whole)  # type: ignore[no-untyped-call] # the library's types end here
+    return strict(schema, registry=Registry(), format_checker=_formats())
 
 
 def _check_references(prompt: str, schema: dict[str, Any]) -> None:
