@@ -93,7 +93,7 @@ def test_where_the_code_was_changed_too_the_package_is_no_more_than_a_note(place
     told = replayed(place, code=4)
     assert "likely cause" not in told
     assert "tide_words 1.0.9 -> 1.0.10" in told
-    assert "the code around the workflow" in told or "the code of the workflow" in told
+    assert "the code around the workflow" in told or "the workflow's code has changed" in told
     assert json.loads(replayed(place, "--json", code=4))["replay"]["likely_cause"] == "changed result"
 
 

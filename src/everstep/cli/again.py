@@ -9,7 +9,7 @@ from typing import Any
 
 from everstep.capturing.command import CAPTURED
 from everstep.codec.record import StepRecord
-from everstep.errors import RunNotFoundError
+from everstep.errors import DamagedError, PrunedError, RunNotFoundError
 from everstep.model import Kind, Status
 from everstep.trail.outline import Node, outline
 from everstep.trail.trail import Trail
@@ -40,7 +40,8 @@ def done_again(trail: Trail, run_id: str, after: int, *, reuse: bool) -> list[Ag
 def _after(trail: Trail, run_id: str, after: int) -> Iterator[Again]:
     waiting: list[tuple[str, int, Again | None]] = [(run_id, after, None)]
     for each, point, around in waiting:
-        with suppress(RunNotFoundError):  # a child that was dropped
+        # A child that was dropped; rows that are damaged or gone: a fork below them is the way out, and tells no more.
+        with suppress(RunNotFoundError, DamagedError, PrunedError):
             tree = outline(trail.steps(each, view=True))
             is_program = tree.start is not None and CAPTURED in tree.start.metadata
             for _, node in tree.walk():

@@ -170,7 +170,7 @@ def test_a_state_nested_deeply_by_paths_does_not_stop_the_run(trail: everstep.Tr
 def test_every_error_reaches_another_process_as_it_is(kind: type[EverstepError]) -> None:
     samples = {
         "str": "text", "int": 7, "bool": True, "float": 1.5, "tuple[str, ...]": ("a",), "tuple[int, ...]": (1,),
-        "str | None": None, "int | None": 3, "tuple[int, bytes]": (3, b"hash"),
+        "str | None": None, "int | None": 3, "tuple[int, bytes]": (3, b"hash"), "tuple[str, str] | None": ("a", "b"),
     }  # fmt: skip
     own = kind.__init__ is not Exception.__init__
     given = (
