@@ -153,8 +153,7 @@ class TestResume:
         ("words", "code", "said"),
         [
             (["r-1", "--app", "nowhere"], 1, "cannot load 'nowhere': there is no such module in "),
-            (["r-1", "--app", "agent:nothing"], 1, "has no attribute 'nothing'"),
-            (["r-1", "--app", "agent:AGENT"], 1, "cannot load"),
+            (["r-1", "--app", "agent:nothing"], 3, "module 'agent' has no 'nothing'. Leave it out"),
             (["r-1", "--app", "agent:os"], 1, "is no workflow"),
             (["r-1", "--app", "agent:quick"], 4, "is one of workflow 'report', not of 'quick'"),
             (["r-1", "--app", ":x"], 2, "names no module"),

@@ -231,7 +231,7 @@ def test_changed_code_is_told_once_and_not_for_every_item(trail: Trail) -> None:
         found = act(x)
         return found * 2
 
-    with pytest.warns(CodeChangedWarning, match="run 'm' goes on") as told:
+    with pytest.warns(CodeChangedWarning, match="since run 'm' began") as told:
         assert over(trail, "abcd", changed)["none"] == [None] * 4
     assert len(told) == 1
 

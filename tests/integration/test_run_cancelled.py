@@ -175,6 +175,23 @@ def test_a_step_that_ended_with_a_cancellation_of_its_own_ends_with_it_again(tra
     assert in_time(trail.replay, "r", main).identical
 
 
+@pytest.mark.parametrize("call", [leaf, plain, stream, below, task], ids=lambda call: call.__name__)
+def test_a_run_that_ended_by_such_a_cancellation_asks_for_the_step_again(trail: Trail, call: Any) -> None:
+    """No code went on after it, and the run has not ended."""
+
+    @workflow
+    async def main() -> str:
+        await act_later("first")
+        await call()
+        return await act_later("last")
+
+    for _ in range(2):
+        with pytest.raises(asyncio.CancelledError):
+            go(trail, main)
+        assert trail.run("r").status is Status.ACTIVE
+    assert WORLD.taken() == ["first", "fetch", "fetch"]
+
+
 # On the way out of a run that is gone through anew.
 
 

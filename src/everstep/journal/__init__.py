@@ -20,6 +20,7 @@ from everstep.errors import DivergenceError
 from everstep.journal.track import (
     AGAIN,
     AT,
+    CANCELS,
     CHAIN,
     CUT,
     RETRY,
@@ -71,9 +72,8 @@ class Journal:
         if as_it_was:
             return
         self._go_on()
-        if not keeps_cancelled:
-            for scope in list(self.scopes):
-                self._drop_cancelled(scope)
+        for scope in list(self.scopes):
+            self._drop_cancelled(scope, keeps=keeps_cancelled)
         self._loosen()
 
     def track(self, scope: int | None, path: str) -> Track | None:
@@ -152,7 +152,7 @@ class Journal:
         else:
             step.turns = about.get(TURNS) or []
             if kind != _CANCELLED:
-                step.outcome, step.again = entry, AGAIN in about
+                step.outcome, step.again, step.cancels = entry, AGAIN in about, CANCELS in about
                 if entry.status == _FAILED:
                     self._failed[entry.seq] = scope, track, step
 
@@ -263,18 +263,22 @@ class Journal:
                         self._ask_again(scope, track, position)
                         break
 
-    def _drop_cancelled(self, scope: int | None) -> None:
+    def _drop_cancelled(self, scope: int | None, *, keeps: bool = False) -> None:
         """Take back cancelled steps that nothing came after, and those inside them: they are asked for again.
 
         The code went on after a cancelled step if its lane, or one around it, has a later row, or spawned another lane
-        after it.
+        after it. With `keeps` only those are meant that nobody cancelled, and those of a graph: its code is ours.
         """
         for track in list(self.scopes.get(scope, {}).values()):
             last = track.steps[-1] if track.steps else None
-            if last is None or last.cancelled is None:
+            if last is None or not (
+                last.cancels or (last.cancelled is not None and not (keeps and not track.unordered))
+            ):
                 continue
+            seq = last.cancelled if last.outcome is None or last.cancelled is not None else last.outcome.seq
             spawned = any(self._spawned(scope, track, len(track.steps)))
-            if not spawned and not self._went_on(scope, track.path, last.cancelled):
+            if seq is not None and not spawned and not self._went_on(scope, track.path, seq):
+                last.outcome = None if last.cancels else last.outcome
                 self._ask_again(scope, track, len(track.steps) - 1)
                 if last.id is not None:
                     self._drop_cancelled(last.id)

@@ -16,6 +16,9 @@ OUTPUT = "output"  # of an announced effect: where its outcome goes in the state
 STEPS = "steps"  # of a lane that ended: how many it had
 CUT = "cut"  # of a lane that goes on: what stood in it from this position on is superseded
 AGAIN = "again"  # of an outcome: if the run fails right after it, it is asked for anew
+CANCELS = (
+    "cancels"  # of a failure: it is a cancellation, by what the step awaited; if the code ends by it, it is asked anew
+)
 TURNS = "turns"  # of an awaited outcome in parts: when each of them was there, between which rows
 
 
@@ -23,8 +26,8 @@ class Recorded:
     """A step as the record has it."""
 
     __slots__ = (
-        "again", "attempt", "cancelled", "digest", "id", "index", "intent", "late", "loose", "name", "outcome",
-        "reopened", "seq", "turns",
+        "again", "attempt", "cancelled", "cancels", "digest", "id", "index", "intent", "late", "loose", "name",
+        "outcome", "reopened", "seq", "turns",
     )  # fmt: skip
 
     def __init__(self, seq: int, name: str, index: int, digest: bytes | None) -> None:
@@ -40,6 +43,7 @@ class Recorded:
         self.intent = False  # an external effect was announced
         self.loose = False  # if it is not asked for again, it is superseded
         self.late = False  # so too, because it came after a failure; and who asks for it now may do so at another time
+        self.cancels = False  # its outcome is a cancellation, and nobody cancelled it
         self.cancelled: int | None = None  # the row that says so; an outcome, if there is one, came too late
         self.reopened: int | None = None  # the run failed because of it, after so many attempts, and was taken up again
 

@@ -16,7 +16,7 @@ from everstep.codec.delta import APPEND, SET
 from everstep.codec.values import encode
 from everstep.errors import ConcurrentStepsError, DivergenceError, EverstepError, RunStoppedError, UnknownOutcomeError
 from everstep.journal import Journal
-from everstep.journal.track import CHAIN, STEPS, UNKNOWN, Recorded, flags_of, unasked
+from everstep.journal.track import CANCELS, CHAIN, STEPS, UNKNOWN, Recorded, flags_of, unasked
 from everstep.model import Kind, Status
 from everstep.policy.redaction import PLACEHOLDER
 from everstep.run import faults
@@ -338,6 +338,8 @@ class Execution(Telling, Stoppable):
         about: dict[str, Any] = {CHAIN: found} if found else {}
         if isinstance(error, UnknownOutcomeError) and recorded is not None and recorded.intent:
             about[UNKNOWN] = True
+        if not isinstance(error, Exception):
+            about[CANCELS] = True
         return {"metadata": about} if about else {}
 
     # Lanes.

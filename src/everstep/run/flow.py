@@ -264,7 +264,7 @@ def mutation(run: Execution, ask: Ask) -> MutatedArgumentError | None:
 
 def is_outcome(run: Execution, error: BaseException, inner: Lane) -> bool:
     """Whether a step ended with this. Else the run is being stopped, or cannot go on, and the step has no outcome."""
-    if inner.scope.refused or not (isinstance(error, Exception) or _cancels_itself(run, error)):
+    if inner.scope.refused or not (isinstance(error, Exception) or _cancels_itself(run, error, inner)):
         return False
     if run.stopping is not None and (inner.scope.lanes or isinstance(error, RunCancelledError)):
         return False
@@ -275,9 +275,15 @@ def is_outcome(run: Execution, error: BaseException, inner: Lane) -> bool:
     return not isinstance(error, JournalError) or isinstance(error, _OUTCOMES)
 
 
-def _cancels_itself(run: Execution, error: BaseException) -> bool:
-    """Whether a step ended with CancelledError and nobody has cancelled it: what it awaited was."""
+def _cancels_itself(run: Execution, error: BaseException, inner: Lane) -> bool:
+    """Whether a step ended with CancelledError and nobody has cancelled it: what it awaited was.
+
+    Code may catch that. A graph does not: its run is left where that happened to a node. Of a captured program who
+    cancelled what is not asked: its calls are cancelled once more when nothing else is left to come.
+    """
     if not isinstance(error, asyncio.CancelledError) or run.stopping is not None or run.is_dropped():
+        return False
+    if inner.scope.ask.call is not None or run.captured is not None:
         return False
     task = None if running_loop() is None else asyncio.current_task()
     return task is None or not task.cancelling()
