@@ -305,7 +305,7 @@ def _run_in_lane(
         whole = True
     except SystemExit:  # as `threading` leaves it; but that tells of its subclasses, of which one is ours
         pass
-    except BaseException as error:
+    except BaseException as error:  # what stops a run is no Exception
         is_stopped = isinstance(error, Suspended) or (lane.run.stopping is not None and came_of_stopping(error))
         if not is_stopped:  # then the run waits, or is gone through anew: no news for who looks at threads that fail
             raise
