@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from everstep.cli.output import Cell, Output
 from everstep.cli.plain import sizes
 from everstep.cli.questions import prompt_text
@@ -11,14 +9,12 @@ from everstep.cli.style import STYLES, refused_with, result_of
 from everstep.cli.text import count, duration, size
 from everstep.cli.tree import Fold, Line
 from everstep.codec.record import StepRecord
-from everstep.codec.shown import cut, safe
-from everstep.errors import ErasedError
 from everstep.model import Kind, Status
+from everstep.trail.answers import name_of
 from everstep.trail.forking import is_replaced
 from everstep.trail.outline import Node
 
 _WIDE = 200  # characters that a result may take
-_PATH = 40  # characters of what is asked for at a host
 _NAMED = 4  # values that went in
 _DEEP = 12  # levels that are indented; deeper ones say how deep they are
 _MARKS = {
@@ -67,15 +63,8 @@ def row(output: Output, line: Line | Fold, took: dict[str, int] | None = None, *
 
 
 def _name(node: Node) -> str:
-    """The name of a step; of a call over HTTP, with what is asked for there: several go to one host."""
-    if node.record.node_type != "http":
-        return node.name
-    try:
-        asked = node.begun.inputs
-    except ErasedError:
-        return node.name
-    url = asked.get("url") if isinstance(asked, dict) else None  # a stranger's may be anything
-    return node.name + cut(safe(urlsplit(url).path), _PATH) if isinstance(url, str) else node.name
+    """The name of a step; what it was given is read only where that tells more."""
+    return name_of(node.begun) if node.record.node_type == "http" else node.name
 
 
 def _sizes(took: dict[str, int]) -> str:

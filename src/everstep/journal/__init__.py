@@ -271,13 +271,14 @@ class Journal:
         """
         for track in list(self.scopes.get(scope, {}).values()):
             last = track.steps[-1] if track.steps else None
-            if last is None or not (
-                last.cancels or (last.cancelled is not None and not (keeps and not track.unordered))
-            ):
+            if last is None:
                 continue
-            seq = last.cancelled if last.outcome is None or last.cancelled is not None else last.outcome.seq
-            spawned = any(self._spawned(scope, track, len(track.steps)))
-            if seq is not None and not spawned and not self._went_on(scope, track.path, seq):
+            seq = None if keeps and not track.unordered else last.cancelled
+            if last.cancels and last.outcome is not None:
+                seq = last.outcome.seq
+            if seq is None or any(self._spawned(scope, track, len(track.steps))):
+                continue
+            if not self._went_on(scope, track.path, seq):
                 last.outcome = None if last.cancels else last.outcome
                 self._ask_again(scope, track, len(track.steps) - 1)
                 if last.id is not None:

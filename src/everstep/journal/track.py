@@ -16,9 +16,7 @@ OUTPUT = "output"  # of an announced effect: where its outcome goes in the state
 STEPS = "steps"  # of a lane that ended: how many it had
 CUT = "cut"  # of a lane that goes on: what stood in it from this position on is superseded
 AGAIN = "again"  # of an outcome: if the run fails right after it, it is asked for anew
-CANCELS = (
-    "cancels"  # of a failure: it is a cancellation, by what the step awaited; if the code ends by it, it is asked anew
-)
+CANCELS = "cancels"  # of a failure: a cancellation by what the step awaited; if the code ended by it, it is asked anew
 TURNS = "turns"  # of an awaited outcome in parts: when each of them was there, between which rows
 
 

@@ -100,9 +100,8 @@ class Replay(Life):
         self._value, self._error = value, error
         if run.beyond is not None and error is not None and came_of_stopping(error):
             run.diverged(*run.beyond)
-        if (
-            error is not None and run.journal.ended_at is not None
-        ):  # its last life may have failed before it came as far
+        if error is not None and run.journal.ended_at is not None:
+            # Its last life may have failed before it came as far as those before.
             run.journal.shared = max(run.journal.shared, run.journal.ended_at)
         if run.divergence is None and not run.came_to_the_end:
             try:

@@ -26,6 +26,7 @@ CANCEL, STOP = "cancel", "stop"  # what whoever works on a run can be asked
 _CHILDREN = 1_000_000  # of one run: all of them
 _NAMED = 5  # open questions that an error names
 _WIDE = 60  # characters of an argument that a question shows
+_PATH = 40  # and of what is asked for at a host
 _LONG = 200  # characters that a prompt, or an option, may take
 
 
@@ -34,7 +35,7 @@ def name_of(step: StepRecord) -> str:
     with suppress(ErasedError, ValueError):  # the latter for what is no address
         url = step.inputs.get("url") if isinstance(step.inputs, dict) else None
         if isinstance(url, str) and step.name.endswith(f" {urlsplit(url).hostname}"):
-            return step.name + cut(urlsplit(url).path, _WIDE)
+            return step.name + cut(urlsplit(url).path, _PATH)
     return step.name
 
 
