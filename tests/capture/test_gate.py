@@ -133,3 +133,50 @@ def test_a_program_is_still_when_none_of_its_threads_is_at_work() -> None:
     while not watch.is_still():
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks at threads as Linux shows them")
+def test_what_a_thread_used_inside_a_call_is_not_the_programs_when_it_comes_back() -> None:
+    worked, ends = threading.Event(), threading.Event()
+
+    def work() -> None:
+        until = time.thread_time() + 0.3
+        while time.thread_time() < until:
+            pass
+        worked.set()
+        ends.wait()
+
+    inside = threading.Thread(target=threads.away(work), daemon=True)
+    inside.start()
+    worked.wait()
+    watch = stillness.watch()
+    used = watch.used()
+    stillness.inside_call.discard(inside.native_id or 0)
+    assert watch.used() - used < 0.2
+    ends.set()
+    inside.join()
+    assert watch.used() - used < 0.2  # nor does one that is gone count
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks at threads as Linux shows them")
+def test_a_program_is_not_still_right_after_one_of_its_threads_went_inside_a_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # It waited long for a processor; now it wakes another, which is not at work yet, and goes inside.
+    times, went = {1: 0.1, 2: 0.1, 3: 0.1}, threading.Event()
+
+    def at_work(thread: int) -> bool:
+        if thread == 2 and went.is_set():
+            stillness.inside_call.add(2)
+            times[2] = 0.2
+        return thread == 3
+
+    monkeypatch.setattr(stillness, "inside_call", {3})
+    monkeypatch.setattr(stillness, "_look", lambda: dict(times))
+    monkeypatch.setattr(stillness, "_is_at_work", at_work)
+    watch = stillness.ThreadsWatch()
+    assert not watch.is_still()
+    time.sleep(2 * sys.getswitchinterval())
+    assert watch.is_still()  # whatever one does that is inside a call
+    went.set()
+    assert not watch.is_still()

@@ -42,29 +42,35 @@ class ThreadsWatch(Watch):
     def __init__(self) -> None:
         self._since = 0.0
         self._at: dict[int, float] = {}  # the times of the program's threads then
+        self._used = 0.0
+        self._seen: dict[int, float] = {}  # the times of all threads when that was summed up
 
     def used(self) -> float:
-        """Seconds of processor time, of the program's threads."""
-        return sum(self._of_program(_look()).values())
+        """Seconds of processor time, of the program's threads; of others none, though they become its own."""
+        inside, times = _inside(), _look()
+        grown = (used - self._seen.get(thread, 0.0) for thread, used in times.items() if thread not in inside)
+        self._used += sum(each for each in grown if each > 0)  # one that is gone has less than nothing
+        self._seen = times
+        return self._used
 
     def is_still(self) -> bool:
         """Whether no thread is at work."""
+        inside = _inside()
         before = _look()
         at_work = [thread for thread in before if _is_at_work(thread)]
         after = _look()
         if before == after and not at_work:
             return True
-        program, now = self._of_program(after), _now()
-        if any(self._at.get(each) != used for each, used in program.items()) or any(
-            each in program for each in at_work
-        ):
+        inside &= _inside()  # one that has just gone inside may have woken another
+        program, now = {thread: used for thread, used in after.items() if thread not in inside}, _now()
+        if program != self._at or not inside.issuperset(at_work):
             self._at, self._since = program, now
         return now - self._since > 1.5 * sys.getswitchinterval()
 
-    @staticmethod
-    def _of_program(times: dict[int, float]) -> dict[int, float]:
-        inside = {each.native_id for each in threading.enumerate() if each.name.startswith(OURS)} | inside_call
-        return {thread: used for thread, used in times.items() if thread not in inside}
+
+def _inside() -> set[int]:
+    """Threads whose doing is not the program's."""
+    return {each.native_id or 0 for each in threading.enumerate() if each.name.startswith(OURS)} | inside_call
 
 
 def _look() -> dict[int, float]:

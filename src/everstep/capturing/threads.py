@@ -45,7 +45,8 @@ T = TypeVar("T")
 _PAUSE = 5e-5  # seconds between two looks, at first
 _LONGEST_PAUSE = 2e-3
 _AWHILE = 0.25  # seconds of processor time that may pass until the next answer is let out all the same
-_MOMENT = 0.02  # the same, until the next thread begins: it may have to compute beside the others
+_MOMENT = 0.1  # the same, until the next thread begins: it may have to compute beside the others. Time that a busy host
+# takes from a virtual processor counts as its own, and that is tens of milliseconds now and then
 _AT_MOST = 2.0  # the same, by the clock on the wall
 _PATIENCE = 5.0  # seconds until an answer that nobody asks for is passed over, in a program that hardly works
 _IDLE = 0.3  # the share of a processor that such a program uses at most: some look around all the time
