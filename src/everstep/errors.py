@@ -566,7 +566,7 @@ class DivergenceError(JournalError):
         requested: str | None = None,
         skipped: tuple[str, ...] = (),
     ) -> None:
-        self.cause = cause  # changed argument, removed or reordered, inserted or replaced, inserted, removed
+        self.cause = cause  # changed argument, removed or reordered, inserted or replaced, inserted, removed, moved
         self.lane, self.position, self.seq = lane, position, seq
         self.recorded, self.requested, self.skipped = recorded, requested, skipped
         self.run_id = ""
@@ -596,6 +596,11 @@ class DivergenceError(JournalError):
             return f"{self.requested!r} {_OF_OUTCOMES[self.cause]}"
         if self.recorded == self.requested and self.cause == "changed argument":
             return f"{self.requested!r} was called with different arguments than on record"
+        if self.cause == "moved":
+            return (
+                f"{self.requested!r} was called in a task or a thread that the record does not have, "
+                "and is on record where that was started"
+            )
         if self.recorded == self.requested:
             return f"a {self.requested!r} was called that comes later on record"
         said = f"the record has {self.recorded!r}" if self.recorded else "the record has no further step there"

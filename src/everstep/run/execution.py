@@ -85,6 +85,7 @@ class Execution(Telling, Stoppable):
         self.state: dict[str, Any] = {}  # of a run without a store
         self.known_state: tuple[int, dict[str, Any]] = (-2, {})  # as it was read last, and after which row
         self._places = Places(journal)
+        self.held: set[Ask] = set()  # steps of new lanes that stand elsewhere on record, until it is seen why
         self.closing = Closing()
         self._ended: list[Lane] = []  # lanes whose end goes with the next row
         self._count = 0

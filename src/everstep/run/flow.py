@@ -32,6 +32,7 @@ from everstep.run.asked import Ask
 from everstep.run.execution import Execution
 from everstep.run.lanes import Lane, Scope
 from everstep.run.pen import Waiter
+from everstep.run.placing import moved
 from everstep.run.restoring import serve
 from everstep.run.stopping import RESTARTING
 from everstep.store.turns import enter_turn
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 CALL, WAIT, SLEEP, DELIVER, SUSPEND, FOREVER, RESTART = range(7)
 Flow = Generator[tuple[int, Any], Any, Any]
+_PATIENCE = 5.0  # seconds for a lane to come to a step that it has on record
 _OUTCOMES = (RecordedError, MutatedArgumentError, UnknownOutcomeError)  # journal errors that a step can end with
 
 
@@ -87,15 +89,47 @@ def ask_flow(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEven
             yield from _unknown(run, ask, step)
     again = run.forked.take(ask.name, ask.digest) if run.forked.reusable and recorded is None else None
     try:
-        if again is not None:
-            return (yield from _reused(run, ask, step, again, loop))
-        return (yield from _attempts(run, ask, step, loop))
+        if recorded is None and run.journal.scopes:
+            yield from in_place(run, ask)
+        anew = _attempts(run, ask, step, loop) if again is None else _reused(run, ask, step, again, loop)
+        return (yield from anew)
     except BaseException as error:  # those that are no Exception end no step, and are noted
         if not isinstance(error, Exception):
             broken_off(run, ask, error, loop)
         raise
     finally:
         ask.scope = None  # they know each other: left so, the garbage collector would have to find every step
+
+
+def in_place(run: Execution, ask: Ask) -> Flow:
+    """Let the lanes around a new one come to what they have on record, if it is what this one asks for, too.
+
+    Raises DivergenceError if they do not come: then they wait for this one, and their code is not what it was.
+    """
+    if ask.recorded is not None or ask.lane.track is not None or run.flow is not None:
+        return
+    until, pause = time.monotonic() + _PATIENCE, 0.0
+    try:
+        while True:
+            error = moved(ask)
+            (run.held.discard if error is None else run.held.add)(ask)
+            if not run.held:
+                return
+            if error is not None and time.monotonic() > until:
+                raise run.diverged(error, ask)
+            yield SLEEP, pause  # also if only others are held: it may have moved with them
+            pause = min(pause + 1e-3, 0.05)
+            yield from _going_on(run, ask)
+    finally:
+        run.held.discard(ask)
+
+
+def _going_on(run: Execution, ask: Ask) -> Flow:
+    """See that the run has not been stopped while this waited."""
+    if run.stopping == RESTARTING:
+        yield RESTART, None
+    if run.stopping is not None:
+        run.check_stopped(ask.lane, ask.name)
 
 
 def _reused(run: Execution, ask: Ask, step: AnyStep, entry: Entry, loop: asyncio.AbstractEventLoop | None) -> Flow:
@@ -155,10 +189,7 @@ def _ready(
     turn = None if loop is None else enter_turn(loop)
     if turn is not None:
         yield WAIT, turn
-        if run.stopping == RESTARTING:
-            yield RESTART, None
-        if run.stopping is not None:
-            run.check_stopped(ask.lane, ask.name)
+        yield from _going_on(run, ask)
         ask.began = time.perf_counter()
     if step.external and run.pen is not None and (inner.scope.start or again):
         yield WAIT, announce(run, ask, step, inner, loop)

@@ -1,16 +1,19 @@
 """Whether lanes are spawned where the record has them.
 
 A step that was inserted or removed just before tasks or threads are spawned is not missed in any lane's own record: the
-lanes spawned there only stand elsewhere now. Taken for new ones, their finished steps would be executed again.
+lanes spawned there only stand elsewhere now. Taken for new ones, their finished steps would be executed again. So would
+steps that moved into a task or a thread of their own, as when a loop becomes a `gather`.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 from everstep.errors import DivergenceError
 from everstep.journal import Journal
 from everstep.journal.track import Track
+from everstep.run.asked import Ask
 from everstep.run.lanes import Lane
 
 _POSITION = re.compile(r"@\d+(?=/|$)")
@@ -77,6 +80,30 @@ class Places:
             step = track.steps[here]
             return DivergenceError("removed", lane=above, position=here, seq=step.seq, recorded=step.name)
         return DivergenceError("inserted", lane=above, position=then)
+
+
+def moved(ask: Ask) -> DivergenceError | None:
+    """What is wrong with executing a step of a new lane, if a lane around it has the same on record and still ahead.
+
+    Code that did not change comes to it there without this lane: it did so before, when this one had no outcome yet.
+    """
+    around = ask.lane.up
+    while around is not None and around.scope is ask.lane.scope:
+        track = around.track
+        if track is not None and not around.unordered:
+            for position, step in enumerate(islice(track.steps, around.position, None), around.position):
+                same = (step.name, step.digest) == (ask.name, ask.digest) and step.cancelled is None
+                if same and not _is_loose(track, position):
+                    return DivergenceError(
+                        "moved",
+                        lane=around.path,
+                        position=position,
+                        seq=step.seq,
+                        recorded=step.name,
+                        requested=ask.name,
+                    )
+        around = around.up
+    return None
 
 
 def _is_loose(track: Track, position: int) -> bool:

@@ -22,7 +22,7 @@ from everstep.model import Kind
 from everstep.run import flow
 from everstep.run.arguments import IMMUTABLE
 from everstep.run.asked import Ask
-from everstep.run.driving import known_loop
+from everstep.run.driving import drive, drive_awaited, known_loop
 from everstep.run.lanes import CURRENT, Lane, Scope, here
 from everstep.run.restoring import restored
 from everstep.trail.late import asyncio
@@ -210,6 +210,7 @@ def stream(lane: Lane, step: Step[..., Any], args: Any, kwargs: Any) -> Iterator
             raise
         opened.served()
         return
+    drive(flow.in_place(opened.run, opened.ask), lane, _nothing)
     inner = opened.begin()
     source: Any = step.function(*args, **kwargs)
     try:
@@ -231,6 +232,10 @@ def stream(lane: Lane, step: Step[..., Any], args: Any, kwargs: Any) -> Iterator
 
 
 _END: Any = object()
+
+
+def _nothing() -> Any:
+    raise AssertionError("nothing is called before a stream begins")
 
 
 def _close(opened: _Open, inner: Lane, source: Any) -> None:
@@ -268,6 +273,7 @@ async def stream_awaited(lane: Lane, step: Step[..., Any], args: Any, kwargs: An
             raise
         await opened.served_awaited()
         return
+    await drive_awaited(flow.in_place(opened.run, opened.ask), lane, _nothing)
     inner = opened.begin()
     source: Any = step.function(*args, **kwargs)
     try:

@@ -18,7 +18,7 @@ from everstep.run.asked import Ask
 from everstep.run.awaiting import ToAwait
 from everstep.run.driving import drive, drive_awaited, known_loop
 from everstep.run.execution import Execution
-from everstep.run.flow import DELIVER, FOREVER, SLEEP, SUSPEND, WAIT, Flow, broken_off, failed, settled
+from everstep.run.flow import DELIVER, FOREVER, SLEEP, SUSPEND, WAIT, Flow, broken_off, failed, in_place, settled
 from everstep.run.given import LONGEST
 from everstep.run.lanes import CURRENT, Lane, here
 from everstep.run.restoring import serve
@@ -113,6 +113,7 @@ def _pause_flow(lane: Lane, asked: dict[str, Any], loop: asyncio.AbstractEventLo
     ask = run.ask(lane, "pause", inputs)
     recorded = ask.recorded
     if recorded is None:
+        yield from in_place(run, ask)
         seq, waiter = run.put(ask, loop, now=True, kind=Kind.PAUSE, status=Status.PAUSED, pause=asked)
         yield WAIT, waiter
         recorded = run.remember(ask, seq)
