@@ -550,6 +550,12 @@ _OF_OUTCOMES = {  # what a replay finds when it executes something again
     "changed result": "gave another result than on record",
     "changed retry": "was retried in another way than on record",
 }
+BECAME_STREAM, NO_STREAM, MOVED = "became a stream", "no longer a stream", "moved"
+_CHANGES = {  # of the code, and of nothing else
+    BECAME_STREAM: "was recorded as a plain step, and is a stream (a generator) now",
+    NO_STREAM: "was recorded as a stream (a generator), and is a plain step now",
+    MOVED: "was called in a task or a thread that the record does not have, and is on record where that was started",
+}
 
 
 class DivergenceError(JournalError):
@@ -566,7 +572,7 @@ class DivergenceError(JournalError):
         requested: str | None = None,
         skipped: tuple[str, ...] = (),
     ) -> None:
-        self.cause = cause  # changed argument, removed or reordered, inserted or replaced, inserted, removed, moved
+        self.cause = cause  # changed argument, removed or reordered, inserted or replaced, inserted, removed, ...
         self.lane, self.position, self.seq = lane, position, seq
         self.recorded, self.requested, self.skipped = recorded, requested, skipped
         self.run_id = ""
@@ -583,24 +589,22 @@ class DivergenceError(JournalError):
         why = "changes from run to run (the clock, random numbers, the order of threads or of a set): make that a step"
         if self.of_program:
             why = NOT_RECORDED
+        unchanged = f"If the code is what it was, it depends on something that {why}. Else"
+        if self.cause in _CHANGES:
+            unchanged = "Either"
         return (
             f"run {self.run_id!r} diverged at {where}{lane}, {self.cause}: {self.parting}{skipped}.{self.detail}"
-            f"{executed} If the code is what it was, it depends on something that {why}. Else put the code back, "
-            f"or fork the run before this step and go on from there.{self._renamed()}"
+            f"{executed} {unchanged} put the code back, or fork the run before this step and go on from there."
+            f"{self._renamed()}"
         )
 
     @property
     def parting(self) -> str:
         """In what the code and the record differ."""
-        if self.cause in _OF_OUTCOMES:
-            return f"{self.requested!r} {_OF_OUTCOMES[self.cause]}"
+        if told := _OF_OUTCOMES.get(self.cause) or _CHANGES.get(self.cause):
+            return f"{self.requested!r} {told}"
         if self.recorded == self.requested and self.cause == "changed argument":
             return f"{self.requested!r} was called with different arguments than on record"
-        if self.cause == "moved":
-            return (
-                f"{self.requested!r} was called in a task or a thread that the record does not have, "
-                "and is on record where that was started"
-            )
         if self.recorded == self.requested:
             return f"a {self.requested!r} was called that comes later on record"
         said = f"the record has {self.recorded!r}" if self.recorded else "the record has no further step there"

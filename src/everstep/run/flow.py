@@ -33,7 +33,7 @@ from everstep.run.execution import Execution
 from everstep.run.lanes import Lane, Scope
 from everstep.run.pen import Waiter
 from everstep.run.placing import moved
-from everstep.run.restoring import serve
+from everstep.run.restoring import check_form, serve
 from everstep.run.stopping import RESTARTING
 from everstep.store.turns import enter_turn
 from everstep.trail.late import asyncio, running_loop
@@ -75,6 +75,7 @@ def ask_flow(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEven
     if recorded is not None:
         if recorded.cancelled is not None:
             yield FOREVER, None
+        check_form(run, ask, is_stream=False)
         if recorded.outcome is not None and run.serves(ask):
             if loop is not None and ask.call is None:
                 try:
@@ -340,7 +341,8 @@ def failed(
     seq, waiter = run.put(
         ask, loop, whole=scope.id is None, kind=kind, status=Status.FAILED, error=error, duration_ms=duration,
         output=chunks, child_run_id=scope.child, usage=scope.usage,
-        attempt=scope.attempt, id=scope.id, flags=record.AWAITED if loop is not None else 0,
+        attempt=scope.attempt, id=scope.id,
+        flags=(record.AWAITED if loop is not None else 0) | (record.STREAM if chunks is not None else 0),
         **run.failed_row(error, inner),
     )  # fmt: skip
     if kind is Kind.STEP:

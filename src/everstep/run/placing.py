@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from itertools import islice
 
-from everstep.errors import DivergenceError
+from everstep.errors import MOVED, DivergenceError
 from everstep.journal import Journal
 from everstep.journal.track import Track
 from everstep.run.asked import Ask
@@ -95,12 +95,7 @@ def moved(ask: Ask) -> DivergenceError | None:
                 same = (step.name, step.digest) == (ask.name, ask.digest) and step.cancelled is None
                 if same and not _is_loose(track, position):
                     return DivergenceError(
-                        "moved",
-                        lane=around.path,
-                        position=position,
-                        seq=step.seq,
-                        recorded=step.name,
-                        requested=ask.name,
+                        MOVED, lane=around.path, position=position, seq=step.seq, recorded=step.name, requested=ask.name
                     )
         around = around.up
     return None

@@ -10,7 +10,7 @@ from everstep.run import faults
 from everstep.run.asked import Ask
 from everstep.run.flow import CALL, DELIVER, FOREVER, SUSPEND, Flow, came_of_stopping
 from everstep.run.rehearsal import Rehearsal
-from everstep.run.restoring import serve
+from everstep.run.restoring import check_form, serve
 from everstep.trail.replayed import Source
 
 
@@ -20,6 +20,7 @@ def replay_flow(run: Rehearsal, ask: Ask, step: Any, loop: asyncio.AbstractEvent
     assert recorded is not None  # noqa: S101 - what is not on record was not given out
     if recorded.cancelled is not None:
         yield FOREVER, None
+    check_form(run, ask, is_stream=False)
     run.check_retry(ask, step.retry)
     ordered = loop is not None and ask.call is None
     if not run.serves(ask):

@@ -7,7 +7,8 @@ from typing import Any
 from everstep.codec import record
 from everstep.codec.chain import Entry
 from everstep.codec.record import read_ops, read_payload
-from everstep.journal.track import Recorded
+from everstep.errors import BECAME_STREAM, NO_STREAM, DivergenceError
+from everstep.journal.track import Recorded, flags_of
 from everstep.model import STATUSES, Status, StepError
 from everstep.run import faults
 from everstep.run.asked import Ask
@@ -21,6 +22,29 @@ def serve(run: Execution, ask: Ask) -> Any:
     if error is not None:
         raise error
     return value
+
+
+def check_form(run: Execution, ask: Ask, *, is_stream: bool) -> None:
+    """Raise DivergenceError if a step that gave its outcome whole is a stream now, or the other way round.
+
+    What earlier versions recorded of a stream cannot be told from the list, or the failure, of a step with steps
+    inside: either is taken for what is asked for.
+    """
+    known = ask.recorded
+    if known is None or known.outcome is None or ask.call is not None:
+        return
+    begun = known.id is not None  # only what was not done at once is a stream
+    was_stream = begun and bool(flags_of(known.outcome) & (record.STREAM | record.PARTIAL))
+    if is_stream and begun and not was_stream:
+        given = run.payload(known.outcome)[record.OUTPUT :][:1]
+        was_stream = STATUSES[known.outcome.status] is Status.FAILED or (given != [] and isinstance(given[0], list))
+    if was_stream is not is_stream:
+        raise run.diverged(
+            DivergenceError(
+                BECAME_STREAM if is_stream else NO_STREAM, lane=ask.lane.path, position=ask.position, seq=known.seq,
+                recorded=ask.name, requested=ask.name,
+            )
+        )  # fmt: skip
 
 
 def restored(run: Execution, ask: Ask, payload: list[Any] | None = None) -> tuple[Any, BaseException | None]:

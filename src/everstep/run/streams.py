@@ -24,7 +24,7 @@ from everstep.run.arguments import IMMUTABLE
 from everstep.run.asked import Ask
 from everstep.run.driving import drive, drive_awaited, known_loop
 from everstep.run.lanes import CURRENT, Lane, Scope, here
-from everstep.run.restoring import restored
+from everstep.run.restoring import check_form, restored
 from everstep.trail.late import asyncio
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class _Open:
     def __init__(self, lane: Lane, step: Step[..., Any], args: Any, kwargs: Any, loop: Any) -> None:
         self.run, self.step, self.loop = lane.run, step, loop
         self.ask: Ask = self.run.ask(lane, step.name, flow.inputs_of(self.run, step, args, kwargs))
+        check_form(self.run, self.ask, is_stream=True)
         self.chunks: list[Any] = []
         self.inner: Lane | None = None
         self.closed = False  # its consumer closes it
@@ -156,8 +157,9 @@ class _Open:
         if error is not None:
             return flow.failed(run, ask, inner, error, duration, self.loop, chunks=self.chunks)
         return flow.completed(
-            run, ask, self.step, inner, self.chunks, duration, self.loop, flags=record.PARTIAL if early else 0
-        )
+            run, ask, self.step, inner, self.chunks, duration, self.loop,
+            flags=record.STREAM | (record.PARTIAL if early else 0),
+        )  # fmt: skip
 
     def broken_off(self, error: BaseException) -> None:
         """Note that the code did not get its end."""
