@@ -30,6 +30,7 @@ EverstepError
 │   ├── RunExistsError
 │   ├── RunFinishedError
 │   ├── InputsDifferError         the run was started with other inputs
+│   │   └── ParametersDifferError the code takes others now
 │   ├── UnknownInputError         a fork is to change an input that there is not
 │   ├── ItemsDifferError          a map that has completed is given items that it did not have
 │   ├── OwnedError                another live process owns the run
@@ -364,6 +365,20 @@ class InputsDifferError(RunError):
         super().__init__(
             f"run {run_id!r} was started with other inputs, and a run keeps its first ones. {told}"
             "Leave the inputs out to continue it, or fork it to try the new ones."
+        )
+
+
+class ParametersDifferError(InputsDifferError):
+    """The code takes other inputs than the run was started with: one was renamed, or is new and has no default."""
+
+    def __init__(self, run_id: str, whose: str, recorded: tuple[str, ...], taken: tuple[str, ...]) -> None:
+        self.run_id, self.changes, self.recorded, self.taken = run_id, (), recorded, taken
+        was, now = (", ".join(map(repr, names)) or "no inputs" for names in (recorded, taken))
+        way_out = "Give a parameter that was renamed its old name again, and one that is new a default"
+        RunError.__init__(
+            self,
+            f"run {run_id!r} was started with {was}, and {whose} takes {now} now. Nothing was executed. {way_out}; or "
+            "begin a new run.",
         )
 
 

@@ -16,6 +16,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (errors.ErasedError, NOT_FOUND),
     (errors.DivergenceError, DIFFERENT),
     (errors.WorkflowDiffersError, DIFFERENT),
+    (errors.ParametersDifferError, DIFFERENT),
     (errors.OwnedError, CONFLICT),
     (errors.StaleWriterError, CONFLICT),
     (errors.ConflictError, CONFLICT),

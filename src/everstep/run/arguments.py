@@ -20,7 +20,7 @@ from typing import Any
 from everstep.codec.encoding import LIMIT
 from everstep.codec.homes import home_of
 from everstep.codec.values import view
-from everstep.errors import EverstepError, UnstorableError
+from everstep.errors import EverstepError, ParametersDifferError, UnstorableError
 from everstep.model import Kind
 from everstep.policy.redaction import Gate
 from everstep.trail.compare import MISSING, Change, changes
@@ -82,18 +82,33 @@ class Parameters:
         """Arguments by name as a call takes them: the opposite of `bind`."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
+        skipped = False  # what follows would be taken for it, if it were given by its place
         for name, parameter in self._signature.parameters.items():
             if name not in values:
+                skipped = True
                 continue
             if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
                 args.extend(values[name])
             elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 kwargs.update(values[name])
-            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY or (skipped and parameter.kind in _SIMPLE):
                 kwargs[name] = values[name]
             else:
                 args.append(values[name])
         return tuple(args), kwargs
+
+    def check_recorded(self, run_id: str, recorded: Iterable[str]) -> None:
+        """Raise ParametersDifferError if a run has no value for a parameter, or perhaps under another name.
+
+        One that is gone with nothing new beside it is not missed.
+        """
+        new = [
+            name
+            for name, parameter in self._signature.parameters.items()
+            if name not in recorded and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+        ]
+        if new and (not {*recorded} <= {*self._names} or not {*new} <= {*self._defaults}):
+            raise ParametersDifferError(run_id, self._whose, tuple(recorded), self._names)
 
     def check_forked(self, run_id: str, changed: Iterable[str]) -> None:
         """Raise UnknownInputError if a fork changed something that is no parameter."""

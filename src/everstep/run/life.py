@@ -222,8 +222,8 @@ class Life:
                 f"run {self.run.run_id!r} was given {', '.join(map(repr, named))}, of which only the name could be "
                 "stored. Give the run all of its inputs again."
             )
-        stored = self.run.payload(start)
-        inputs: dict[str, Any] = (stored[record.INPUTS] if stored else None) or {}
+        inputs: dict[str, Any] = (self.run.payload(start) or [None])[record.INPUTS] or {}
+        self.workflow.check_recorded(self.run.run_id, inputs)
         return inputs | self.run.forked.given(self.run.run_id, self.workflow)
 
     def _execution(self, trail: Trail, pen: Pen, journal: Journal | None) -> Execution:

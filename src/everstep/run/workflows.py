@@ -90,6 +90,11 @@ class Workflow(Generic[P, R]):
         if bool(about.get(MAP)) is not self.is_map:
             raise MapDiffersError(run_id, is_map=not self.is_map)
 
+    def check_recorded(self, run_id: str, inputs: Mapping[str, Any]) -> None:
+        """Raise ParametersDifferError if a run was given other inputs than this takes. A graph's are no parameters."""
+        if not (self.gives_state or self.is_map):
+            self.parameters.check_recorded(run_id, inputs)
+
     def changed_since(self, about: Mapping[str, Any]) -> frozenset[str]:
         """The names of steps that were others when a run began, as far as that can be told."""
         del about
