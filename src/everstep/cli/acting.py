@@ -247,7 +247,7 @@ def _gone_on_with(trail: Trail, run: Run, workflow: Workflow[..., Any]) -> RunRe
         return runner.run(workflow, id=run.id, error_handling="continue")  # type: ignore[no-any-return] # what a runner gives
     try:
         return runner.run(workflow, id=run.id)  # type: ignore[no-any-return] # as above
-    except Exception as error:  # whatever the program raised is told with what became of its run
+    except (Exception, SystemExit) as error:  # whatever the program raised is told with what became of its run
         now = trail.run(run.id)
         if now.status not in FINISHED or now.head == run.head:
             raise  # it did not go on

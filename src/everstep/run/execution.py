@@ -339,7 +339,7 @@ class Execution(Telling, Stoppable):
         about: dict[str, Any] = {CHAIN: found} if found else {}
         if isinstance(error, UnknownOutcomeError) and recorded is not None and recorded.intent:
             about[UNKNOWN] = True
-        if not isinstance(error, Exception):
+        if isinstance(error, asyncio.CancelledError):
             about[CANCELS] = True
         return {"metadata": about} if about else {}
 

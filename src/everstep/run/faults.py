@@ -7,7 +7,9 @@ the run, the marks tell which steps it came from: those are asked for again when
 from __future__ import annotations
 
 import builtins
+import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -41,6 +43,19 @@ def mark(error: BaseException, scope: Scope, seq: int) -> None:
     """Note on an exception that a step of this scope failed with it."""
     with suppress(AttributeError):  # an exception without room for it ends the chain there
         error.__dict__.setdefault(_MARKS, _Marks())[scope] = seq
+
+
+def is_marked(error: BaseException, scope: Scope) -> bool:
+    """Whether a step of this scope failed with this very exception."""
+    return scope in getattr(error, _MARKS, {})
+
+
+def is_by_signal(error: BaseException) -> bool:
+    """Whether a handler of a signal raised it: then the program is told to end, whatever it was about."""
+    handlers = filter(callable, map(signal.getsignal, signal.valid_signals()))
+    plain = [getattr(handler, "func", handler) for handler in handlers]  # behind a partial
+    codes = {getattr(each, "__code__", None) or getattr(type(each).__call__, "__code__", None) for each in plain}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def chain(error: BaseException, scope: Scope) -> list[int]:
@@ -90,7 +105,7 @@ def raised_again(kept: list[Any], reach: Reach) -> BaseException:
         if (module, kind) == _CANCELLED:
             return asyncio.CancelledError(*args)
         cls = getattr(builtins, kind, None) if module == "builtins" else reach.exception(module, kind)
-        if isinstance(cls, type) and issubclass(cls, Exception):
+        if isinstance(cls, type) and issubclass(cls, Exception | SystemExit):
             with suppress(Exception):  # whatever its own code does, there is a stand-in
                 if members is not None:
                     args = [*args, [raised_again(each, reach) for each in members]]
@@ -101,7 +116,7 @@ def raised_again(kept: list[Any], reach: Reach) -> BaseException:
     return RecordedError(kind, message)
 
 
-def _made(cls: type[Exception], args: list[Any], attributes: dict[str, Any] | None) -> Exception:
+def _made(cls: type[BaseException], args: list[Any], attributes: dict[str, Any] | None) -> BaseException:
     error = cls.__new__(cls, *args)
     builtin: Any = next(each for each in cls.__mro__ if each.__module__ == "builtins")
     with suppress(TypeError):  # a class may have other arguments than the one of Python's that it is made of
@@ -111,13 +126,13 @@ def _made(cls: type[Exception], args: list[Any], attributes: dict[str, Any] | No
     return error
 
 
-def _saying(cls: type[Exception], message: str, **more: Any) -> type[Exception]:
+def _saying(cls: type[BaseException], message: str, **more: Any) -> type[BaseException]:
     """The class for an exception whose text is made of more than its arguments: who catches it must get it still."""
     said = {"__str__": lambda _: message, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
     return type(cls.__name__, (cls,), said | more)
 
 
-def _invalid(cls: type[Exception], message: str, kept: list[dict[str, Any]] | None, reach: Reach) -> Exception:
+def _invalid(cls: type[BaseException], message: str, kept: list[dict[str, Any]] | None, reach: Reach) -> BaseException:
     """A ValidationError of pydantic. Made of its errors it would say them anew; it says what it said."""
     for each in kept or ():
         if isinstance(raised := each.get("ctx", {}).get("error"), list):

@@ -94,8 +94,8 @@ def ask_flow(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEven
             yield from in_place(run, ask)
         anew = _attempts(run, ask, step, loop) if again is None else _reused(run, ask, step, again, loop)
         return (yield from anew)
-    except BaseException as error:  # those that are no Exception end no step, and are noted
-        if not isinstance(error, Exception):
+    except BaseException as error:  # those that are no Exception end most steps without an outcome, and are noted
+        if not isinstance(error, Exception) and ask.scope is not None:
             broken_off(run, ask, error, loop)
         raise
     finally:
@@ -296,7 +296,8 @@ def mutation(run: Execution, ask: Ask) -> MutatedArgumentError | None:
 
 def is_outcome(run: Execution, error: BaseException, inner: Lane) -> bool:
     """Whether a step ended with this. Else the run is being stopped, or cannot go on, and the step has no outcome."""
-    if inner.scope.refused or not (isinstance(error, Exception) or _cancels_itself(run, error, inner)):
+    by_its_code = isinstance(error, Exception) or _cancels_itself(run, error, inner) or _exits(run, error, inner)
+    if inner.scope.refused or not by_its_code:
         return False
     if run.stopping is not None and (inner.scope.lanes or isinstance(error, RunCancelledError)):
         return False
@@ -319,6 +320,18 @@ def _cancels_itself(run: Execution, error: BaseException, inner: Lane) -> bool:
         return False
     task = None if running_loop() is None else asyncio.current_task()
     return task is None or not task.cancelling()
+
+
+def _exits(run: Execution, error: BaseException, inner: Lane) -> bool:
+    """Whether a step ended with `sys.exit()`, as a program does that it calls: code may catch that.
+
+    Not where a signal is the reason, or in a task of its own: from there it ends the loop, whoever would catch it.
+    """
+    if not isinstance(error, SystemExit) or run.stopping not in {None, RESTARTING} or faults.is_by_signal(error):
+        return False
+    if inner.scope.ask.call is not None or run.captured is not None:
+        return False
+    return running_loop() is None or asyncio.current_task() not in run.turnstile.tasks
 
 
 def failed(

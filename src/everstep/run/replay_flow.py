@@ -38,7 +38,7 @@ def _by_code(run: Rehearsal, ask: Ask, recorded: Recorded, *, ordered: bool) -> 
     try:
         value = yield CALL, inner
         run.check_left(inner.scope)
-    except Exception as raised:  # whatever it is, it is compared with what was raised then
+    except (Exception, SystemExit) as raised:  # whatever it is, it is compared with what was raised then
         if run.divergence is not None:
             raise run.divergence from None
         if run.stopping is not None and came_of_stopping(raised):

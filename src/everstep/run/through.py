@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, Literal
 
 from everstep.errors import EverstepError
+from everstep.run import faults
 from everstep.run.awaiting import forgotten
 from everstep.run.children import child_step
 from everstep.run.driving import guarded
@@ -61,6 +62,10 @@ def _called(life: Life) -> tuple[Any, BaseException | None]:
             return life.workflow.function(*life.args, **life.kwargs), None
     except (Exception, Suspended) as raised:  # noqa: BLE001 - whatever the code raises is recorded, then raised
         return None, raised
+    except SystemExit as left:
+        if not faults.is_marked(left, life.run.root.scope):
+            raise  # the code itself, or a signal, ended the program
+        return None, left
     finally:
         CURRENT.reset(token)
 
@@ -185,12 +190,15 @@ async def _awaited(life: Life, loop: asyncio.AbstractEventLoop) -> tuple[Any, Ba
     error = None if main.cancelled() else main.exception()
     if error is not None and not isinstance(error, Exception) and not came_of_stopping(error):
         raise error  # the run was interrupted, and has not ended
+    value = None
+    if error is None and not main.cancelled():
+        value, error = main.result()
     if error is not None and not run.waiting:
         _keep_what_is_at_work(run, error)
         await _finished(run)
     if main.cancelled():  # nothing moved any more
         return None, Suspended()
-    return (None, error) if error is not None else (main.result(), None)
+    return value, error
 
 
 def _watched() -> Callable[[], bool]:
@@ -208,14 +216,19 @@ def _without_run() -> contextvars.Context:
     return context
 
 
-async def _main(life: Life) -> Any:
+async def _main(life: Life) -> tuple[Any, SystemExit | None]:
+    """What the function returned, or the exit of a step that it did not catch."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine of a task
     OF_TASK[task] = life.run.root
     token = CURRENT.set(life.run.root)
     try:
         function: Callable[..., Coroutine[Any, Any, Any]] = life.workflow.function
-        return await function(*life.args, **life.kwargs)
+        return await function(*life.args, **life.kwargs), None
+    except SystemExit as left:
+        if not faults.is_marked(left, life.run.root.scope):
+            raise
+        return None, left  # not raised: out of a task it would end the loop
     finally:
         CURRENT.reset(token)
 
