@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 import sqlite3
 import tempfile
 import threading
@@ -83,6 +86,21 @@ def test_a_file_of_another_kind_is_refused_and_left_as_it_is(tmp_path: Path, *, 
     with pytest.raises(errors.NotATrailError, match="another kind"):
         everstep.open(path, read_only=read_only)
     assert path.read_text() == "Dear reader, " * 500
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path, *, read_only: bool) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening, contextlib.chdir(tmp_path):
+        listening.bind("socket")  # a longer path would not fit
+    for path, what in (
+        (tmp_path / "pipe", "a named pipe"),
+        (tmp_path / "socket", "a socket"),
+        ("/dev/zero", "a device"),
+    ):
+        with pytest.raises(errors.NotATrailError, match=f"'{path}' is not a trail but {what}"):
+            everstep.open(path, read_only=read_only)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pipe", "socket"]
 
 
 @pytest.mark.parametrize("read_only", [False, True])

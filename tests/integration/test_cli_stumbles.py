@@ -217,6 +217,17 @@ def test_the_place_where_no_trail_is_is_told_in_full(tmp_path: Path, monkeypatch
     assert f"cannot open '{tmp_path / 'other.db'}': there is no trail." in run("runs", "--trail", "other.db").stderr
 
 
+@pytest.mark.parametrize("words", [["doctor"], ["runs"], ["answer", "r", "yes"], ["resume", "r"], ["fork", "r"]])
+def test_no_command_makes_a_trail_of_nothing(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    for name in ("folder", "file"):
+        told = run(*words, "--trail", tmp_path / name)
+        assert (told.exit_code, "there is no trail" in told.stdout + told.stderr) == (1, True)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder"]
+    assert (tmp_path / "file").stat().st_size == 0
+
+
 # what was typed, and what is told
 
 

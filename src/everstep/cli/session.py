@@ -92,8 +92,11 @@ def _way_to_one(missing: Path) -> str:
 
 
 def _is_there(path: Path) -> bool:
+    """Whether there is something where a trail is looked for. Nothing in a folder, or in a file, is none."""
     try:
-        return path.exists()
+        if path.is_dir():
+            return any(path.iterdir())
+        return path.exists() and (not path.is_file() or path.stat().st_size > 0 or Path(f"{path}-wal").exists())
     except PermissionError:  # of which the store tells
         return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -200,12 +201,19 @@ def check_library(version: str) -> None:
         raise OldSqliteError(version)
 
 
+_NO_FILES = (
+    (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"),
+)  # fmt: skip
+
+
 def _check_place(path: str, *, read_only: bool) -> None:
     file, folder = Path(path), Path(path).absolute().parent
     if not folder.is_dir():
         _make_folder(path, folder, read_only=read_only)
-    if file.is_dir():
-        raise NotATrailError(path, "a folder")
+    if file.exists() and not file.is_file():  # a pipe would be waited for
+        mode = file.stat().st_mode
+        raise NotATrailError(path, next((what for is_one, what in _NO_FILES if is_one(mode)), "no file"))
     if read_only and not file.exists():
         raise UnreadableError(path, "it does not exist", "Check the path; opening for reading makes no new trail.")
     if file.exists() and not os.access(path, os.R_OK):
