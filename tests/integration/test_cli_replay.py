@@ -198,6 +198,18 @@ def test_a_fork_with_all_there_is_to_say(place: Path) -> None:
     assert "identical" in command(place, "replay", "f", "--app", "agent").stdout
 
 
+def test_a_fork_changes_what_stands_at_a_path_as_state_shows_it(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "trail.db") as trail, trail.record("r") as recorder:
+        recorder.step("begin", set={"messages": [{"text": "a"}, {"text": "b"}], "by": {"0": "x", "of us": {"n": 1}}})
+    words = ["messages[-1].text=last", "messages[-2]['text']=first", "by.0=y", "by[of us].n=2", "new=1"]
+    done = run("fork", "r@1", "--id", "f", *(f"--set={each}" for each in words), "--trail", tmp_path / "trail.db")
+    assert done.exit_code == 0, done.output
+    with everstep.open(tmp_path / "trail.db") as trail:
+        assert trail.state("f") == {
+            "messages": [{"text": "first"}, {"text": "last"}], "by": {"0": "y", "of us": {"n": 2}}, "new": 1
+        }  # fmt: skip
+
+
 def test_another_outcome_and_a_failure(place: Path) -> None:
     done = command(place, "fork", "r", "--outcome", '4=["only"]', "--id", "a")
     assert "made a, which shares r up to step 3." in done.stderr
@@ -230,6 +242,8 @@ def test_another_outcome_and_a_failure(place: Path) -> None:
         (["r", "--outcome", "4=1", "--failure", "4=no"], 2, "use --outcome or --failure"),
         (["r", "--outcome", "4=[1"], 2, "'[1' begins like JSON and breaks at character 3"),
         (["r", "--set", 'note="so'], 2, "begins like JSON"),
+        (["r@4", "--set", "outline[-9]=x"], 3, "there is nothing at 'outline[-9]'"),
+        (["r@4", "--set", "outline[=x"], 2, "'outline[' is no path"),
         (["r", "--input", "topic=" + "[" * 100_000], 2, "nested too deeply"),
         (["r", "--outcome", "1=1"], 1, "no outcome of a step"),
         (["r", "--outcome", "0=1"], 1, "no outcome"),

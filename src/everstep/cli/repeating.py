@@ -24,6 +24,7 @@ from everstep.cli.once import Once
 from everstep.cli.output import Cell
 from everstep.cli.session import Session, StepNumber, about, options, run_ids, session
 from everstep.cli.typed import error_of, value_of
+from everstep.cli.values import keys_to
 from everstep.model import Status
 from everstep.run.workflows import Workflow
 from everstep.trail.forking import Forking
@@ -102,7 +103,9 @@ def _tell(here: Session, report: ReplayReport) -> None:
 @command_argument
 @click.option("--at", type=StepNumber(), metavar="SEQ", help="The last step that is shared; else the newest.")
 @click.option("--id", "new_id", metavar="ID", help="The id of the new run; else one is made.")
-@click.option("--set", "changes", metavar="PATH=VALUE", multiple=True, help="Change the state there.")
+@click.option(
+    "--set", "changes", metavar="PATH=VALUE", multiple=True, help="Change the state there: `note`, `pages[-1].title`."
+)
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="Change an input, from there on.")
 @click.option("--outcome", metavar="SEQ=VALUE", help="Fork at this step, as if it had given VALUE.")
 @click.option("--failure", metavar="SEQ=TEXT", help="Fork at this step, as if it had failed with TEXT, or TYPE: TEXT.")
@@ -131,7 +134,9 @@ def fork(
     point = seq if at is None else at
     said: Forking = {"id": new_id, "reuse": reuse}
     if changes:
-        said["set"] = {_path(name): value for name, value in _pairs("--set", changes).items()}
+        before = trail.state(run_id, point, view=True)
+        pairs = _pairs("--set", changes)
+        said["set"] = {keys_to(before, path): value for path, value in pairs.items()}
     if inputs:
         said["inputs"] = _pairs("--input", inputs)
     if outcome is not None or failure is not None:
@@ -212,9 +217,3 @@ def _pair(given: str, *, text: bool = False) -> tuple[str, Any]:
     if not sign or not name:
         raise click.UsageError(f"{given!r} says no value; write NAME=VALUE, and SEQ=VALUE for an outcome.")
     return name, value if text else value_of(value)
-
-
-def _path(name: str) -> Any:
-    """`plan` is a name in the state, `plan.0.title` a path through what stands there."""
-    parts = [int(part) if part.isdecimal() else part for part in name.split(".")]
-    return parts[0] if len(parts) == 1 else tuple(parts)

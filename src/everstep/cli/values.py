@@ -14,10 +14,12 @@ from everstep.cli.output import Cell, Column, Output
 from everstep.cli.session import NotThereError, StepNumber, address, options, run_ids, session
 from everstep.cli.text import brief, count, label, leaves, parts_of, size, whole
 from everstep.trail.compare import MISSING, Change
+from everstep.trail.detail import Path
 from everstep.trail.supersteps import Supersteps
 from everstep.trail.wording import inline, is_long
 
 _PART = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
+_PATH = re.compile(rf"[^.\[\]]+(?:{_PART.pattern})*")
 _FROM_END = re.compile(r"-\d{1,18}")  # an index that counts from the end of a list
 _FEW = 8  # items of a list that a person is shown; of longer ones those at both ends
 _ENDS = 3
@@ -84,13 +86,34 @@ def at_path(values: dict[str, Any], path: str) -> Any:
     so_far = ""
     for name, index in _PART.findall(path.removeprefix("state.")):
         parts = {str(key): item for key, item in parts_of(found)}
-        key = name or index.strip("'\"")
-        if isinstance(found, list | tuple) and _FROM_END.fullmatch(key):
-            key = str(len(found) + int(key))
+        key = _key(found, name or index)
         if key not in parts:
             raise NotThereError(f"there is nothing at {path!r:.80}: {_instead(found, so_far, key)}.")
         found, so_far = parts[key], so_far + (f".{name}" if name else f"[{index}]")
     return found
+
+
+def keys_to(values: dict[str, Any], path: str) -> Path:
+    """The keys along a path where something may be new. Raises NotThereError before the beginning of a list."""
+    if _PATH.fullmatch(path) is None:
+        raise click.UsageError(f"{path!r:.80} is no path; write one such as pages[3].title or pages[-1].")
+    found: Any = values
+    keys: list[Any] = []
+    for name, index in _PART.findall(path):
+        parts, key = {str(key): (key, item) for key, item in parts_of(found)}, _key(found, name or index)
+        if isinstance(found, list | tuple) and key.startswith("-"):
+            raise NotThereError(f"there is nothing at {path!r:.80}: that list has {count(len(found), 'item')}.")
+        new = int(key) if key.isdecimal() and keys else key
+        key, found = parts.get(key, (new, None))
+        keys.append(key)
+    return keys[0] if len(keys) == 1 else tuple(keys)
+
+
+def _key(found: Any, word: str) -> str:
+    """A part of a path as the key that it names."""
+    key = word.strip("'\"")
+    from_end = isinstance(found, list | tuple) and _FROM_END.fullmatch(key)
+    return str(len(found) + int(key)) if from_end else key
 
 
 def _instead(found: Any, path: str, key: str) -> str:
