@@ -42,6 +42,7 @@ def test_of_some_that_are_answered_the_others_come_first(path: Path) -> None:
     assert explained.stdout.startswith("q waits: 1 of 2 questions is answered.\n")
     assert commands(explained.stderr) == ["next: everstep show q@2", TO_ANSWER, TO_RESUME]
     shown = run("show", "q", "--trail", path)
+    assert "status     answered in part: no process is working on it\n" in shown.stdout
     assert "answered   1 of 2 questions\nwaits for  B ok?\n" in shown.stdout
     assert commands(shown.stderr) == [TO_ANSWER, TO_RESUME]
     assert data("why", "q", "--trail", path)["why"]["answered"] == 1

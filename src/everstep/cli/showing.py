@@ -84,7 +84,8 @@ def _show_run(here: Session, trail: Trail, run: Run, *, everything: bool) -> Non
             }
         )
         return
-    head = _head(here, trail, run, tree, items, interrupted=interrupted)
+    standing = _standing(trail, run, interrupted=interrupted, asks=bool(asked.rows))
+    head = _head(here, trail, run, tree, items, standing)
     here.output.fields([*head, *_failures(failed if items is None else []), *asked.fields()])
     if items is not None and items.runs:
         here.output.line()
@@ -132,12 +133,12 @@ def _node(depth: int, found: Node, took: dict[str, int] | None = None) -> dict[s
 
 
 def _head(
-    here: Session, trail: Trail, run: Run, tree: Outline, items: Items | None, *, interrupted: bool
+    here: Session, trail: Trail, run: Run, tree: Outline, items: Items | None, standing: Cell
 ) -> Iterator[tuple[str, Cell | str]]:
     yield "run", Cell(run.id, "bold")
     if run.workflow:
         yield "workflow", run.workflow
-    yield "status", _standing(trail, run, interrupted=interrupted)
+    yield "status", standing
     started = stamp(run.created_at)
     yield "started", f"{started} ({ago(run.created_at)})" if here.output.person else started
     if run.duration_ms is not None:
@@ -180,8 +181,10 @@ def _failed(found: Failed) -> dict[str, Any]:
     return {"run": found.run_id, "seq": found.seq, "name": found.name, "error": plain.error(found.error)}
 
 
-def _standing(trail: Trail, run: Run, *, interrupted: bool) -> Cell:
+def _standing(trail: Trail, run: Run, *, interrupted: bool, asks: bool) -> Cell:
     if interrupted and trail.step(run.id, trail.store.run(run.id).seq, view=True).kind is Kind.ANSWER:
+        if asks:
+            return Cell("answered in part: no process is working on it", STYLES["paused"])
         return Cell("answered, and to be resumed: no process is working on it", STYLES["interrupted"])
     if interrupted:
         return Cell("interrupted: no process is working on it", STYLES["interrupted"])
