@@ -146,6 +146,30 @@ def test_children_that_are_gone_through_anew_after_every_step_execute_nothing_tw
 
 
 @PARENTS
+def test_a_run_is_dropped_with_its_children_so_that_another_with_its_id_begins_anew(trail: Trail, family: Any) -> None:
+    run(trail, family, "a", "b", id="r")
+    removed = len(trail.steps("r")) + sum(len(trail.steps(each.id)) for each in trail.runs(parent="r"))
+    counts = trail.drop("r")
+    assert (counts.runs, counts.steps, list(trail.runs())) == (3, removed, [])
+    calls.clear()
+    assert run(trail, family, "a", "c", id="r").value == ["a 1a 2", "c 1c 2"]
+    assert sorted(calls) == ["a 1", "a 2", "c 1", "c 2", "end"]
+
+
+def test_forks_of_a_run_and_of_its_children_stay_when_it_is_dropped(trail: Trail) -> None:
+    run(trail, parent, "a", id="r")
+    trail.fork("r", at=1, id="of the run").release()
+    trail.fork("r/child#0", at=1, id="of the child").release()
+    trail.drop("r")
+    calls.clear()
+    assert run(trail, parent, id="of the run").value == ["a 1a 2"]
+    assert run(trail, child, id="of the child").value == "a 1a 2"
+    assert calls == ["end", "a 2"], "the fork of the run has what the child gave, though not the child"
+    assert sorted(each.id for each in trail.runs()) == ["of the child", "of the run"]
+    assert trail.verify().ok
+
+
+@PARENTS
 def test_a_child_that_failed_is_taken_up_at_its_failure(trail: Trail, family: Any) -> None:
     calls.fail = {"b 2"}
     with pytest.raises(ValueError, match="b 2"):

@@ -1,10 +1,13 @@
-"""Pruning: the state at the cut becomes the base that the rest stands on."""
+"""Pruning: the state at the cut becomes the base that the rest stands on. Dropping: a run goes with those inside it."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from everstep.codec import frame
 from everstep.codec.record import read_ops
-from everstep.store.base import Counts, Keyframe, Retains, RunRow, Store
+from everstep.errors import RunNotFoundError
+from everstep.store.base import ALL, Counts, Keyframe, Retains, RunQuery, RunRow, Store
 from everstep.trail.reading import Reader
 
 
@@ -20,6 +23,30 @@ def prune(retaining: Retains, store: Store, run_id: str, keep: int) -> Counts:
         counts = retaining.prune(run_id, base_at(store, run, cut), run.generation)
         if counts is not None:
             return counts
+
+
+def drop(retaining: Retains, store: Store, run_id: str) -> Counts:
+    """Let go of a run and of the runs inside it: another run with its id would take them for its own.
+
+    Those inside go first, so that a drop that was cut off can be done again; then those that were begun meanwhile.
+    """
+    store.run(run_id)
+    return _added(
+        _drop_inside(retaining, store, run_id), retaining.drop(run_id), _drop_inside(retaining, store, run_id)
+    )
+
+
+def _drop_inside(retaining: Retains, store: Store, run_id: str) -> Counts:
+    total = Counts(0, 0, 0, 0)
+    for inside in store.runs(RunQuery(parent=run_id, limit=ALL)):
+        if inside.forked_from is None:  # a fork stays when what it came from goes
+            with suppress(RunNotFoundError):  # another process was quicker
+                total = _added(total, drop(retaining, store, inside.id))
+    return total
+
+
+def _added(*counts: Counts) -> Counts:
+    return Counts(*map(sum, zip(*counts, strict=True)))
 
 
 def base_at(store: Store, run: RunRow, seq: int) -> Keyframe:

@@ -349,8 +349,8 @@ class Trail:
         return retention.prune(self._retaining(), self.store, self._id(run_id), whole(keep))
 
     def drop(self, run_id: str) -> Counts:
-        """Let go of a run. Steps that its forks share stay with them."""
-        return self._retaining().drop(self._id(run_id))
+        """Let go of a run and of the runs inside it. Steps that its forks share stay with them."""
+        return retention.drop(self._retaining(), self.store, self._id(run_id))
 
     def reclaim(self) -> Counts:
         """Remove what nothing refers to any more and give the space back to the file system."""
