@@ -11,7 +11,7 @@ from everstep import Graph, Runner, node, step, workflow
 from everstep.capturing.command import CAPTURED
 from everstep.model import Kind
 from tests.integration.cli_support import data, run
-from tests.integration.running import Calls
+from tests.integration.running import Calls, crashed
 
 calls = Calls()
 
@@ -70,6 +70,24 @@ def test_with_reuse_nothing_is_done_again_and_nothing_said(path: Path) -> None:
         assert Runner(trail).run(order, id="f").value == ["look first", "refund 1", "look second", "refund 2"]
         assert trail.replay("f", order).identical
     assert calls == []
+
+
+@pytest.mark.parametrize("reuse", [[], ["--reuse"]])
+def test_one_that_was_announced_before_and_tried_again_after_that_is_named(tmp_path: Path, reuse: list[str]) -> None:
+    """Promise 3: the fork has somebody's leave to try it again, which was meant for the run it came from."""
+    calls.forget()
+    calls.crash = {"refund 1"}
+    path = tmp_path / "t.db"
+    with everstep.open(path) as trail:
+        crashed(trail, order, id="a-1")
+        assert Runner(trail).run(order, id="a-1").paused
+        trail.answer("a-1", retry=True)
+        Runner(trail).run(order, id="a-1")
+        calls.forget()
+        said = forked(path, "a-1", "--at", "4", *reuse)
+        assert "again: refund (step 6)" in said
+        Runner(trail).run(order, id="f")
+    assert calls[0] == "refund 1"
 
 
 def test_at_the_end_there_is_nothing_to_do_again(path: Path) -> None:

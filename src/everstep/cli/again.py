@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,7 @@ from everstep.trail.outline import Node, outline
 from everstep.trail.trail import Trail
 
 _NAMED = 3  # of them
+_BEGIN = frozenset({Kind.INTENT, Kind.COMPOSITE_START})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +43,34 @@ def _after(trail: Trail, run_id: str, after: int) -> Iterator[Again]:
     for each, point, around in waiting:
         # A child that was dropped; rows that are damaged or gone: a fork below them is the way out, and tells no more.
         with suppress(RunNotFoundError, DamagedError, PrunedError):
-            tree = outline(trail.steps(each, view=True))
+            rows = trail.steps(each, view=True)
+            tree = outline(rows)
             is_program = tree.start is not None and CAPTURED in tree.start.metadata
             for _, node in tree.walk():
-                if node.superseded or node.status is not Status.COMPLETED or node.begun.seq <= point:
+                if node.superseded or node.status is not Status.COMPLETED or node.seq <= point:
                     continue
-                seat, fits = (around.seat, around.is_reusable) if around else (node.seq, _fits(node) and not is_program)
+                if node.begun.seq <= point and _is_open([row for row in rows if row.seq <= point], node):
+                    continue
+                is_new = node.begun.seq > point and not is_program
+                seat, fits = (around.seat, around.is_reusable) if around else (node.seq, is_new and _fits(node))
                 found = Again(each, node.seq, node.name, seat, fits)
                 if node.begun.external or node.record.external:
                     yield found
                 elif node.record.child_run_id is not None:
                     waiting.append((node.record.child_run_id, -1, found))
+
+
+def _is_open(rows: Sequence[StepRecord], node: Node) -> bool:
+    """Whether all that these rows tell of a step is that it began: then a fork after them asks what became of it.
+
+    An attempt that failed, or the leave to try it again, has the id of what it is about.
+    """
+    begun = [row.id for row in rows if row.kind in _BEGIN and _address(row) == _address(node.begun)]
+    return bool(begun) and sum(row.id == begun[-1] for row in rows) == 1
+
+
+def _address(row: StepRecord) -> tuple[object, ...]:
+    return row.parent, row.lane, row.name, row.index
 
 
 def _fits(node: Node) -> bool:
