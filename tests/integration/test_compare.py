@@ -134,6 +134,17 @@ class TestRunsByHand:
 
 
 class TestFunctions:
+    def test_what_a_workflow_set_is_told_by_the_values_and_not_by_their_digest(self, trail: Trail) -> None:
+        @workflow
+        def titled(title: str) -> None:
+            everstep.current().state["title"] = title
+
+        for run_id in ("a", "b"):
+            Runner(trail).run(titled, run_id, id=run_id)
+        found = trail.compare("a", "b")
+        assert verdicts(found)[-1] == "~state 1 1 state"
+        assert "    set title: 'a' -> 'b'" in str(found).splitlines()
+
     def test_of_long_texts_the_words_that_differ_are_shown(self, trail: Trail) -> None:
         Runner(trail).run(book, ["sea"], id="a")
         knobs["end"] = "bad"

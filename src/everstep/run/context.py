@@ -192,10 +192,13 @@ def _record(lane: Lane, name: str, values: dict[str, Any], **detail: Any) -> Non
         lane.seen = ask.recorded.outcome.seq
 
 
+_NO_RUN = "Run a workflow that calls it; a Runner() without a trail, as in a test, will do."
+
+
 def current() -> Current:
     """The run and the step that this code belongs to. Raises JournalError outside of a run."""
     lane = here()
     if lane is None:
-        hint = " Was this thread or task started outside of the run that is live?" if live_runs() else ""
-        raise JournalError(f"there is no run here: current() is for code of steps and workflows.{hint}")
+        hint = "Was this thread or task started outside of the run that is live?" if live_runs() else _NO_RUN
+        raise JournalError(f"there is no run here: current() is for code of steps and workflows in a run. {hint}")
     return Current(lane)

@@ -89,7 +89,8 @@ def heavy(node: Node) -> dict[str, Any]:
     row, begun = node.record, node.begun
     try:
         inputs, error = begun.inputs if row.inputs is None else row.inputs, node.error
-        if inputs is None and row.input_digest is not None and row.input_versions is None:
+        is_told = row.input_versions is not None or (row.kind is Kind.SAVE and row.ops)  # by its versions, or changes
+        if inputs is None and row.input_digest is not None and not is_told:
             inputs = f"(known by {row.input_digest.hex()})"
         return {
             "inputs": _asked(inputs) if row.node_type == _MODEL else inputs,
