@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import everstep
-from everstep import Kind, Status, Trail, step, workflow
-from everstep.errors import DivergenceError, JournalError, MutatedArgumentError, UnstorableError
+from everstep import Kind, Status, Trail, current, step, workflow
+from everstep.errors import DivergenceError, JournalError, MutatedArgumentError, StateError, UnstorableError
 from tests.integration.running import Agent, act, calls, crashed, rows, run, twice
 
 
@@ -185,6 +185,28 @@ def test_what_cannot_be_stored_is_refused_naming_step_parameter_and_ways_out(tra
     if isinstance(value, dict):
         assert "['deep'][1]['er']" in said or "deep[1].er" in said or ".deep[1]" in said
     assert calls == []
+
+
+@pytest.mark.parametrize(("name", "refusal"), [("opaque", UnstorableError), ("added", StateError)])
+def test_an_outcome_that_is_refused_says_of_which_step_it_was(
+    trail: Trail, name: str, refusal: type[Exception]
+) -> None:
+    @step
+    async def opaque() -> object:
+        return Opaque()
+
+    @step(output="title", append=True)
+    async def added() -> object:
+        return 1
+
+    @workflow
+    async def picking() -> None:
+        current().state["title"] = "no list"
+        await {"opaque": opaque, "added": added}[name]()
+
+    with pytest.raises(refusal) as caught:
+        run(trail, picking, id="r")
+    assert caught.value.__notes__[0] == f"everstep: this was the outcome of step {name!r}"
 
 
 def test_inputs_of_a_run_that_cannot_be_stored_are_refused_at_the_start(trail: Trail) -> None:

@@ -23,6 +23,7 @@ from everstep.errors import (
     RunStoppedError,
     StepTimeoutError,
     UnknownOutcomeError,
+    ValueRefused,
 )
 from everstep.journal.track import OUTPUT
 from everstep.model import Kind, Status
@@ -283,7 +284,11 @@ def completed(
         flags |= record.EXTERNAL
     if scope.at_work and scope.lanes:
         flags |= record.OPEN
-    return run.put_outcome(ask, step, scope, value, duration, flags, loop)
+    try:
+        return run.put_outcome(ask, step, scope, value, duration, flags, loop)
+    except ValueRefused as refused:  # where the code picks its tools by name, its line does not tell which one it was
+        refused.add_note(f"everstep: this was the outcome of step {step.name!r}")
+        raise
 
 
 def mutation(run: Execution, ask: Ask) -> MutatedArgumentError | None:
