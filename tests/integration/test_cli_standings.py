@@ -56,6 +56,26 @@ def test_compare_says_that_a_question_waits_and_json_has_the_words_of_the_record
     ] == ["active", "paused"]  # fmt: skip
 
 
+def test_show_names_the_runs_inside_that_no_step_tells_of_yet(tmp_path: Path) -> None:
+    @everstep.workflow
+    def inside(number: int) -> None:
+        asked("inside")
+        if number:
+            raise KeyboardInterrupt
+
+    @everstep.workflow
+    def outside() -> None:
+        for number in range(2):
+            inside(number)
+
+    path = tmp_path / "t.db"
+    with everstep.open(path) as trail, pytest.raises(KeyboardInterrupt):
+        everstep.Runner(trail).run(outside, id="r")
+    lines = told("show", "r", "--trail", path)
+    assert [line for line in lines if line.startswith("child")] == ["child r/inside#1 (interrupted)"]
+    assert any("(-> r/inside#0)" in line for line in lines)
+
+
 def test_compare_says_of_what_a_process_left_that_it_was_interrupted(tmp_path: Path) -> None:
     with everstep.open(tmp_path / "t.db") as trail:
         for run_id in ("a", "left"):

@@ -19,7 +19,7 @@ from everstep.cli.lineage import show_family
 from everstep.cli.one_step import show_step
 from everstep.cli.output import Cell, Column
 from everstep.cli.questions import Questions
-from everstep.cli.session import Session, address, is_interrupted, options, run_ids, session
+from everstep.cli.session import Session, address, is_interrupted, options, run_ids, session, standing
 from everstep.cli.style import STYLES, refused_with, status_cell, tags_text
 from everstep.cli.text import ago, brief, count, duration, stamp
 from everstep.cli.tree import Line, lines
@@ -146,7 +146,7 @@ def _head(
     yield ("steps", _counts(run, tree)) if items is None else ("items", items.summary())
     yield from _models(trail, run)
     yield from _origin(trail, run)
-    yield from _processes(trail, run, tree)
+    yield from _unnamed(trail, run, tree)
     if run.tags:
         yield "tags", tags_text(run.tags)
     if run.oldest:
@@ -245,13 +245,19 @@ def _models(trail: Trail, run: Run) -> Iterator[tuple[str, str]]:
         yield "models" if each is used.total else "model", ", ".join(filter(None, parts))
 
 
-def _processes(trail: Trail, run: Run, tree: Outline) -> Iterator[tuple[str, str]]:
-    """The runs of the programs that a captured program started. No step tells of them: a process may be several."""
-    if tree.start is None or CAPTURED not in tree.start.metadata:
+def _unnamed(trail: Trail, run: Run, tree: Outline) -> Iterator[tuple[str, str]]:
+    """The runs inside that no step tells of: those that have not ended, while this one has not.
+
+    Of a captured program all that it started: a process may be several.
+    """
+    if tree.start is None or is_map(tree.start):
         return
-    below = trail.runs(parent=run.id, limit=ALL)[::-1]
+    if run.status is not Status.ACTIVE and CAPTURED not in tree.start.metadata:
+        return
+    named = {row.child_run_id for _, node in tree.walk() for row in (node.begun, node.record)}
+    below = [child for child in trail.runs(parent=run.id, limit=ALL)[::-1] if child.id not in named]
     for child in below[:_CHILDREN]:
-        yield "child", f"{child.id} ({child.status})"
+        yield "child", f"{child.id} ({standing(trail, child)})"
     if len(below) > _CHILDREN:
         yield "children", f"{len(below) - _CHILDREN:,} more: everstep runs --parent {run.id}"
 
