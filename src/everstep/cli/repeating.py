@@ -156,9 +156,15 @@ def fork(
     if here.output.as_json:
         repeated = [each.data() for each in again]
         here.output.data(fork={"run": made, "forked_from": run_id, "at": shared, "again": repeated})
+    elif oldest := trail.run(made).oldest:
+        here.output.talk(
+            f"what is kept of it begins at step {oldest}, so it cannot be resumed: that takes all steps. "
+            "It can be looked at, and recorded to."
+        )
+        here.output.talk(f"next: {here.command('state', made)}")
     else:
-        start = trail.step(made, 0, view=True) if trail.store.run(made).base == 0 else None
-        words = still_to_name(None if start is None else start.metadata)
+        start = trail.step(made, 0, view=True)
+        words = still_to_name(start.metadata)
         here.output.talk(go_on_with(made) if is_map(start) else f"next: {here.command('resume', made, *words)}")
     return exits.OK
 
