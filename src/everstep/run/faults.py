@@ -7,13 +7,14 @@ the run, the marks tell which steps it came from: those are asked for again when
 from __future__ import annotations
 
 import builtins
+import inspect
 import signal
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from types import ModuleType
+from types import MemberDescriptorType, ModuleType
 from typing import Any
 
 from everstep import errors
@@ -97,16 +98,20 @@ def _members(error: BaseException) -> Iterator[BaseException]:
 
 
 def raised_again(kept: list[Any], reach: Reach) -> BaseException:
-    """A recorded exception: of its own class where the code can name it, else a RecordedError with the same text."""
+    """A recorded exception: of its own class where the code can name it, else a RecordedError with the same text.
+
+    That is of those classes too that its own is made of, as far as the code can name them: who caught it by one of
+    them must catch it again.
+    """
     kind, message = kept[0], kept[1] if len(kept) > 1 else ""
     origin = kept[3] if len(kept) > 3 else None
     if origin is not None:
-        module, args, attributes, members = [*origin, None, None][:4]
+        module, args, attributes, members, bases = [*origin, None, None, None][:5]
         if (module, kind) == _CANCELLED:
             return asyncio.CancelledError(*args)
-        cls = getattr(builtins, kind, None) if module == "builtins" else reach.exception(module, kind)
-        if isinstance(cls, type) and issubclass(cls, Exception | SystemExit):
-            with suppress(Exception):  # whatever its own code does, there is a stand-in
+        with suppress(Exception):  # whatever its own code does, there is a stand-in
+            cls = _found(module, kind, reach) or _standing_in(kind, message, module, bases or [], reach)
+            if cls is not None:
                 if members is not None:
                     args = [*args, [raised_again(each, reach) for each in members]]
                 if hasattr(cls, VALIDATION):
@@ -116,13 +121,36 @@ def raised_again(kept: list[Any], reach: Reach) -> BaseException:
     return RecordedError(kind, message)
 
 
+def _found(module: str, kind: str, reach: Reach) -> type[BaseException] | None:
+    cls = getattr(builtins, kind, None) if module == "builtins" else reach.exception(module, kind)
+    return cls if isinstance(cls, type) and issubclass(cls, Exception | SystemExit) else None
+
+
+def _standing_in(kind: str, message: str, module: str, bases: list[Any], reach: Reach) -> type[BaseException] | None:
+    """The class for an exception whose own cannot be named, if it is made of some that can."""
+    known: list[type[BaseException]] = []
+    for home, name in bases:
+        cls = _found(home, name, reach)
+        if cls is not None and not any(issubclass(each, cls) for each in known):
+            known.append(cls)
+    said = {"type": kind, "message": message, "__module__": module, "__qualname__": kind}
+    as_sent = {"__reduce__": lambda _: (RecordedError, (kind, message))}  # no other process has this class
+    return type(kind, (RecordedError, *known), said | as_sent) if known else None
+
+
 def _made(cls: type[BaseException], args: list[Any], attributes: dict[str, Any] | None) -> BaseException:
     error = cls.__new__(cls, *args)
     builtin: Any = next(each for each in cls.__mro__ if each.__module__ == "builtins")
     with suppress(TypeError):  # a class may have other arguments than the one of Python's that it is made of
         builtin.__init__(error, *args)  # the fields of Python's own, like errno and start: no code of the class
-    error.args = tuple(args)
-    error.__dict__.update(attributes or {})
+    BaseException.__setattr__(error, "args", tuple(args))  # also where the class lets nobody change it
+    for name, value in (attributes or {}).items():
+        field = inspect.getattr_static(cls, name, None)
+        if isinstance(field, MemberDescriptorType):
+            with suppress(AttributeError, TypeError):  # one that is made of the arguments
+                field.__set__(error, value)
+        else:
+            error.__dict__[name] = value
     return error
 
 
@@ -215,10 +243,18 @@ class Reach:
         if (module, qualname) in self._classes:
             return self._classes[module, qualname]
         first, *rest = qualname.split(".")
-        found = self._modules.get(module, {}).get(first)
+        found = self._names_of(module).get(first)
         for name in rest:
             found = getattr(found, name, None)
         return found
+
+    def _names_of(self, module: str) -> dict[str, Any]:
+        """What stands in a module: one of those, or a part of one, which `import a.b` lets the code name as a.b."""
+        if module in self._modules:
+            return self._modules[module]
+        above, _, below = module.rpartition(".")
+        part = self._names_of(above).get(below) if above else None
+        return vars(part) if isinstance(part, ModuleType) and part.__name__ == module else {}
 
     def exception(self, module: str, qualname: str) -> Any:
         """The class of an exception: what stands there, or what a module hands on that stands elsewhere."""
@@ -229,10 +265,6 @@ class Reach:
             handed_on = names.get(qualname)
             if handed_on is not None and home_of(handed_on) == module:
                 return handed_on
-        above, _, below = module.rpartition(".")
-        inner = self._modules.get(above, {}).get(below)
-        if isinstance(inner, ModuleType):
-            return vars(inner).get(qualname)
         # A module may name it and fetch it when it is asked for. It is not asked: that could load code.
         if any(qualname in (names.get("__all__") or ()) for names in self._modules.values()):
             return vars(sys.modules.get(module, errors)).get(qualname)

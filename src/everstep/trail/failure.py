@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
+from types import MemberDescriptorType
 from typing import Any
 
 from everstep.codec.homes import home_of
 from everstep.codec.record import trimmed
 from everstep.codec.values import encode
-from everstep.errors import EverstepError, UnstorableError
+from everstep.errors import EverstepError, RecordedError, UnstorableError
 from everstep.model import StepError
 
 VALIDATION = "from_exception_data"  # what a ValidationError of pydantic is known by
 ERRORS = "errors"  # in what is kept of it: those
+_NOTES = "__notes__"  # what `add_note` added
 
 
 def described(error: BaseException | StepError) -> list[Any]:
-    """Its type, text and traceback; then its origin: module, arguments, attributes, and members if it is a group."""
+    """Its type, text and traceback; then its origin.
+
+    That is its module, arguments, attributes, members if it is a group, and the classes that its own is made of.
+    """
     if isinstance(error, StepError):
         return trimmed([error.type, error.message, error.traceback])
     if not isinstance(error, BaseException):
@@ -45,10 +51,28 @@ def _origin(error: BaseException) -> list[Any]:
         args = (_said(error)[1],)
     attributes = {
         name: value
-        for name, value in [*getattr(error, "__dict__", {}).items(), *_found_invalid(error)]
-        if not name.startswith("__") and _storable({name: value})
+        for name, value in [*getattr(error, "__dict__", {}).items(), *_fields(error), *_found_invalid(error)]
+        if (name == _NOTES or not name.startswith("__")) and _storable({name: value})
     }
-    return trimmed([home_of(type(error)), list(args), attributes or None, members])
+    return trimmed([home_of(type(error)), list(args), attributes or None, members, _bases(type(error)) or None])
+
+
+def _bases(cls: type[BaseException]) -> list[list[str]]:
+    """What else a handler may know it by, if its class cannot be named where it is raised again."""
+    bases = [] if cls.__module__ == "builtins" else cls.__mro__[1:]
+    known_by = [each for each in bases if issubclass(each, Exception) and not issubclass(RecordedError, each)]
+    return [[home_of(each), each.__qualname__] for each in known_by]
+
+
+def _fields(error: BaseException) -> Iterator[tuple[str, Any]]:
+    """What it has beside its `__dict__`: the file of an OSError, the name in a NameError, `__slots__`."""
+    for cls in type(error).__mro__:
+        for name, field in vars(cls).items():
+            # The object of an AttributeError may be anything, as large as it likes, and is no news to who caught it.
+            if isinstance(field, MemberDescriptorType) and (cls, name) != (AttributeError, "obj"):
+                value = getattr(error, name, None)
+                if value is not None and not any(value is each for each in error.args):
+                    yield name, value
 
 
 def _found_invalid(error: BaseException) -> list[tuple[str, Any]]:
