@@ -201,3 +201,23 @@ def test_what_has_come_comes_in_the_same_order_again(loop: str) -> None:
             live(as_they_come, store, loop)
         steps = [step.output for step in everstep.Trail(store).steps("r") if step.kind is Kind.STEP]
         assert live(as_they_come, store, loop) == steps
+
+
+async def asks() -> list[str]:
+    """A question in a task, and then one in a run inside."""
+    inside = everstep.workflow(name="inside")(_asked)
+    return [await asyncio.create_task(_asked()), await inside()]
+
+
+async def _asked() -> str:
+    return str(await everstep.pause("Go on?"))
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_run_that_nobody_has_answered_is_paused_again(loop: str) -> None:
+    """An eager one stands at its question before anybody listens: all that came before is on record."""
+    store = MemoryStore()
+    for _ in range(2):
+        assert live(asks, store, loop) is live(asks, store, loop) is None
+        everstep.Trail(store).answer("r", "yes")
+    assert live(asks, store, loop) == ["yes", "yes"]

@@ -180,9 +180,12 @@ async def _awaited(life: Life, loop: asyncio.AbstractEventLoop) -> tuple[Any, Ba
     """What the function returned, and what it raised."""
     run = life.run
     run.turnstile.loop, run.is_dropped = loop, _watched()
+    stopped = asyncio.Event()
+    # Before there is a task: an eager one begins at once, and may wait for an answer before it is given back here.
+    run.on_suspend = run.on_halt = lambda: loop.call_soon_threadsafe(stopped.set)
     main = loop.create_task(_main(life), context=_without_run())
     try:
-        await _settled(life, main)
+        await _settled(life, main, stopped)
     except asyncio.CancelledError as stop:
         run.interrupt(stop)
         await cancel_all(main, *run.turnstile.tasks)
@@ -233,12 +236,10 @@ async def _main(life: Life) -> tuple[Any, SystemExit | None]:
         CURRENT.reset(token)
 
 
-async def _settled(life: Life, main: asyncio.Task[Any]) -> None:
+async def _settled(life: Life, main: asyncio.Task[Any], stopped: asyncio.Event) -> None:
     """Wait until the function has ended, or until nothing moves any more because a lane waits for an answer."""
-    run, loop = life.run, asyncio.get_running_loop()
-    stopped = asyncio.Event()
-    run.on_suspend = run.on_halt = lambda: loop.call_soon_threadsafe(stopped.set)
-    watch = loop.create_task(stopped.wait(), context=contextvars.Context())
+    run = life.run
+    watch = asyncio.get_running_loop().create_task(stopped.wait(), context=contextvars.Context())
     try:
         await asyncio.wait([main, watch], return_when=asyncio.FIRST_COMPLETED)
     finally:
