@@ -33,7 +33,7 @@ import warnings
 warnings.simplefilter("ignore")
 print(ask("a"), flush=True)
 if not os.fork():
-    os._exit(9)
+    {leave}
 print(os.WEXITSTATUS(os.wait()[1]), ask("b"), flush=True)
 """
 WHATEVER_COMES = """
@@ -82,12 +82,18 @@ def test_a_replay_tells_of_a_divergence_though_the_program_leaves_at_once(tmp_pa
         assert "diverged" in replayed.stderr
 
 
-def test_a_forked_process_leaves_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("leave", "status"), [("os._exit(9)", 9), ("sys.exit(9)", 9), ("print('x'); sys.exit()", 0), ("raise OSError", 1)]
+)
+def test_a_forked_process_leaves_alone(tmp_path: Path, leave: str, status: int) -> None:
     with ModelServer() as server:
-        agent = Interrupted(tmp_path, FORKED, server)
+        agent = Interrupted(tmp_path, FORKED.format(leave=leave), server)
         recorded = agent.run("record", "--id", "trip")
         assert recorded.returncode == 0, recorded.stderr
-        assert recorded.stdout.splitlines()[1].startswith("9 ")
+        said = recorded.stdout.splitlines()
+        assert said[-1].startswith(f"{status} ")
+        assert ("x" in said) is ("print" in leave)
+        assert recorded.stderr.count("everstep:") == 1, recorded.stderr
 
 
 def test_a_replay_comes_to_the_end_of_the_record_whatever_a_program_asks_on_its_way_out(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ def run_program(
                     status, cause = _run(target, session)
                 finally:
                     finish()
+                leaving.leave_copy(status, flush=True)
             _check_left(session, cause)
             sys.stdout.flush()
             _keep(session, out, err, status)

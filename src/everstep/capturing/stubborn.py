@@ -56,6 +56,7 @@ class Leaving:
 
     def __init__(self, end: Callable[[BaseException], int]) -> None:
         self._end = end
+        self._process = os.getpid()
         self._once = threading.Lock()
         self._by: int | None = None  # the thread that does it
 
@@ -66,10 +67,10 @@ class Leaving:
     @contextmanager
     def exits(self, end: Callable[[int], int]) -> Iterator[None]:
         """While this lasts, `os._exit` has the run ended first. A process that was forked leaves as ever."""
-        process = os.getpid()
 
         def exits(status: int) -> None:
-            if os.getpid() != process or self._by == threading.get_ident():
+            self.leave_copy(status)
+            if self._by == threading.get_ident():
                 _exit(status)
             self._leave(lambda: end(status), status)
 
@@ -79,13 +80,24 @@ class Leaving:
         finally:
             os._exit = _exit
 
+    def leave_copy(self, status: int, *, flush: bool = False) -> None:
+        """Does not return in a process that was forked off: the run is not its own, and so not its to end."""
+        if os.getpid() != self._process:
+            if flush:
+                _flush()
+            _exit(status)
+
     def _leave(self, end: Callable[[], int], status: int) -> None:
         self._once.acquire()  # whoever comes second waits for the end
         self._by = threading.get_ident()
         try:
             status = end()
-            for stream in (sys.stdout, sys.stderr):
-                with suppress(OSError, ValueError):
-                    stream.flush()
+            _flush()
         finally:
             _exit(status)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
