@@ -25,6 +25,7 @@ from everstep.run.arguments import Inputs
 from everstep.run.execution import Execution
 from everstep.run.flow import Suspended
 from everstep.run.lanes import CURRENT, Lane
+from everstep.run.outcomes import is_outcome
 from everstep.run.restoring import restored
 from everstep.trail.late import asyncio
 
@@ -246,7 +247,7 @@ class Exchange:
         duration = run.leave(ask)
         self._wait_with_children(error)
         stored = None if self.head is None else call.form.pack(self.head, self.chunks, self._offsets, self.clean)
-        if error is not None and not flow.is_outcome(run, error, inner):
+        if error is not None and not is_outcome(run, error, inner):
             ended = functools.partial(self._broken_off, stored, duration, error)
             if not self.session.broken.keep(self, error, ended) and not isinstance(error, Exception):
                 flow.broken_off(run, ask, error, self.loop, chunks=stored, about=self._turns_taken())

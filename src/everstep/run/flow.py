@@ -16,10 +16,7 @@ from everstep.codec import record
 from everstep.codec.chain import Entry
 from everstep.errors import (
     EverstepError,
-    JournalError,
     MutatedArgumentError,
-    RecordedError,
-    RunCancelledError,
     RunStoppedError,
     StepTimeoutError,
     UnknownOutcomeError,
@@ -32,12 +29,13 @@ from everstep.run.arguments import Inputs
 from everstep.run.asked import Ask
 from everstep.run.execution import Execution
 from everstep.run.lanes import Lane, Scope
+from everstep.run.outcomes import is_outcome
 from everstep.run.pen import Waiter
 from everstep.run.placing import moved
 from everstep.run.restoring import check_form, serve
 from everstep.run.stopping import RESTARTING
 from everstep.store.turns import enter_turn
-from everstep.trail.late import asyncio, running_loop
+from everstep.trail.late import asyncio
 
 if TYPE_CHECKING:
     from everstep.run.steps import Step
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
 CALL, WAIT, SLEEP, DELIVER, SUSPEND, FOREVER, RESTART = range(7)
 Flow = Generator[tuple[int, Any], Any, Any]
 _PATIENCE = 5.0  # seconds for a lane to come to a step that it has on record
-_OUTCOMES = (RecordedError, MutatedArgumentError, UnknownOutcomeError)  # journal errors that a step can end with
 
 
 class Suspended(BaseException):
@@ -297,46 +294,6 @@ def mutation(run: Execution, ask: Ask) -> MutatedArgumentError | None:
         return None
     changed = ask.inputs.changed(run.trail.gate)
     return None if changed is None else MutatedArgumentError(ask.name, changed)
-
-
-def is_outcome(run: Execution, error: BaseException, inner: Lane) -> bool:
-    """Whether a step ended with this. Else the run is being stopped, or cannot go on, and the step has no outcome."""
-    by_its_code = isinstance(error, Exception) or _cancels_itself(run, error, inner) or _exits(run, error, inner)
-    if inner.scope.refused or not by_its_code:
-        return False
-    if run.stopping is not None and (inner.scope.lanes or isinstance(error, RunCancelledError)):
-        return False
-    if run.stopping not in {None, RESTARTING} and inner.scope.id is None:
-        return False  # the code will not see it: it is no more than a step that was cut off
-    if run.pen is not None and run.pen.failure is not None:
-        return False
-    return not isinstance(error, JournalError) or isinstance(error, _OUTCOMES)
-
-
-def _cancels_itself(run: Execution, error: BaseException, inner: Lane) -> bool:
-    """Whether a step ended with CancelledError and nobody has cancelled it: what it awaited was.
-
-    Code may catch that. A graph does not: its run is left where that happened to a node. Of a captured program who
-    cancelled what is not asked: its calls are cancelled once more when nothing else is left to come.
-    """
-    if not isinstance(error, asyncio.CancelledError) or run.stopping is not None or run.is_dropped():
-        return False
-    if inner.scope.ask.call is not None or run.captured is not None:
-        return False
-    task = None if running_loop() is None else asyncio.current_task()
-    return task is None or not task.cancelling()
-
-
-def _exits(run: Execution, error: BaseException, inner: Lane) -> bool:
-    """Whether a step ended with `sys.exit()`, as a program does that it calls: code may catch that.
-
-    Not where a signal is the reason, or in a task of its own: from there it ends the loop, whoever would catch it.
-    """
-    if not isinstance(error, SystemExit) or run.stopping not in {None, RESTARTING} or faults.is_by_signal(error):
-        return False
-    if inner.scope.ask.call is not None or run.captured is not None:
-        return False
-    return running_loop() is None or asyncio.current_task() not in run.turnstile.tasks
 
 
 def failed(

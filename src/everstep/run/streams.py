@@ -24,6 +24,7 @@ from everstep.run.arguments import IMMUTABLE
 from everstep.run.asked import Ask
 from everstep.run.driving import drive, drive_awaited, known_loop
 from everstep.run.lanes import CURRENT, Lane, Scope, here
+from everstep.run.outcomes import is_outcome
 from everstep.run.restoring import check_form, restored
 from everstep.trail.late import asyncio
 
@@ -149,7 +150,7 @@ class _Open:
         duration = run.leave(ask)
         if early and (run.stopping is not None or run.fails_with(self.because)):
             return None  # it was not the code that had enough of it
-        if error is not None and not flow.is_outcome(run, error, inner):
+        if error is not None and not is_outcome(run, error, inner):
             if not isinstance(error, Exception):
                 self.broken_off(error)
             return None
