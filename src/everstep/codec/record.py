@@ -25,7 +25,7 @@ _STRUCTURE = (ID, PARENT, LANE, INDEX, ATTEMPT, FLAGS, SUPERSTEP, CHILD)
 # Bits of FLAGS.
 EXTERNAL, CACHED, PARTIAL = 1, 2, 4
 AWAITED, OPEN = 8, 16  # its outcome was awaited; tasks that it spawned were still at work when it ended
-STREAM = 32  # its outcome is a list of chunks. Trails of earlier versions do not say so
+STREAM = 32  # its outcome is a list of chunks
 # Where things stand in the payload.
 INPUTS, OUTPUT, OPS, ERROR, PAUSE = range(5)
 

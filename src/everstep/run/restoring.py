@@ -25,20 +25,11 @@ def serve(run: Execution, ask: Ask) -> Any:
 
 
 def check_form(run: Execution, ask: Ask, *, is_stream: bool) -> None:
-    """Raise DivergenceError if a step that gave its outcome whole is a stream now, or the other way round.
-
-    What earlier versions recorded of a stream cannot be told from the list, or the failure, of a step with steps
-    inside: either is taken for what is asked for.
-    """
+    """Raise DivergenceError if a step that gave its outcome whole is a stream now, or the other way round."""
     known = ask.recorded
     if known is None or known.outcome is None or ask.call is not None:
         return
-    begun = known.id is not None  # only what was not done at once is a stream
-    was_stream = begun and bool(flags_of(known.outcome) & (record.STREAM | record.PARTIAL))
-    if is_stream and begun and not was_stream:
-        given = run.payload(known.outcome)[record.OUTPUT :][:1]
-        was_stream = STATUSES[known.outcome.status] is Status.FAILED or (given != [] and isinstance(given[0], list))
-    if was_stream is not is_stream:
+    if bool(flags_of(known.outcome) & record.STREAM) is not is_stream:
         raise run.diverged(
             DivergenceError(
                 BECAME_STREAM if is_stream else NO_STREAM, lane=ask.lane.path, position=ask.position, seq=known.seq,
