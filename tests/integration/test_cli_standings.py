@@ -124,3 +124,28 @@ def test_search_calls_nothing_active_that_was_only_begun_there(tmp_path: Path) -
         recorder.step("refund", kind=Kind.PAUSE, status="paused", pause={"prompt": "Sure?"})
     lines = told("search", "refund", "--trail", tmp_path / "t.db")[1:]
     assert sorted(line.split()[2] for line in lines) == ["asked", "begun", "completed"]
+
+
+def test_steps_that_were_run_again_are_counted_apart(tmp_path: Path) -> None:
+    fails = [True]
+
+    @everstep.step
+    def book(seats: int) -> int:
+        if fails and seats == 2:
+            raise ValueError("sold out")
+        return seats
+
+    @everstep.workflow
+    def trip() -> int:
+        try:
+            return book(1) + book(2)
+        except ValueError:
+            book(0)
+            raise
+
+    with everstep.open(tmp_path / "t.db") as trail:
+        with pytest.raises(ValueError, match="sold out"):
+            everstep.Runner(trail).run(trip, id="r")
+        fails.clear()
+        everstep.Runner(trail).run(trip, id="r")
+    assert "steps 2 steps, 2 superseded, 7 entries" in told("show", "r", "--trail", tmp_path / "t.db")

@@ -201,7 +201,10 @@ def _standing(trail: Trail, run: Run, *, interrupted: bool, asks: bool) -> Cell:
 
 
 def _counts(run: Run, tree: Outline) -> str:
-    nodes = [node for _, node in tree.walk()]
+    """How many steps the run has, and apart from them those that no longer count."""
+    every = [node for _, node in tree.walk()]
+    nodes = [node for node in every if not node.superseded]
+    superseded = sum(node.superseded and node.kind in {Kind.STEP, Kind.PAUSE} for node in every)
     supersteps = len({node.record.superstep for node in nodes} - {None})
     failed = sum(node.status is Status.FAILED and node.kind is Kind.STEP for node in nodes)
     refused = sum(node.status is Status.COMPLETED and refused_with(node.record) is not None for node in nodes)
@@ -213,6 +216,7 @@ def _counts(run: Run, tree: Outline) -> str:
         count(sum(len(node.earlier) for node in nodes), "failed attempt")
         if any(node.earlier for node in nodes)
         else "",
+        f"{superseded:,} superseded" if superseded else "",
         count(run.step_count, "entry"),
     ]
     return ", ".join(filter(None, parts))
