@@ -40,6 +40,23 @@ def test_the_call_is_named_with_its_path_and_every_hint_is_a_command_that_works(
     assert then.endswith(shlex.join(["--", sys.executable, "agent.py", "--city", "Oslo"]))
 
 
+def test_a_program_that_fails_by_such_a_call_is_followed_by_the_commands_that_settle_it(tmp_path: Path) -> None:
+    with ModelServer() as server:
+        shell = Shell(tmp_path, server)
+        shell.write(ORDER)
+        here = ("--trail", "here.db")
+        assert shell.everstep("record", "--id", "order", *here, CRASH="1").returncode == -signal.SIGKILL
+        told = shell.everstep("resume", "order", "--unknown", "fail", *here)
+        failed, look, answer, retry, then = told.stderr.splitlines()[-5:]
+        assert (told.returncode, failed.startswith("everstep: order failed.")) == (1, True)
+        assert look == "what was asked for: everstep show order@1 --trail here.db"
+        assert answer == "next: everstep answer order VALUE --trail here.db"
+        assert answer in shell.run("show", "order", *here).stderr
+        assert shell.run(*shlex.split(retry)[2:]).returncode == 0
+        done = shell.run(*shlex.split(then)[2:])
+    assert (done.returncode, done.stdout) == (0, "ordered\n"), done.stderr
+
+
 def test_what_is_no_call_over_http_has_its_name(tmp_path: Path) -> None:
     with everstep.open(tmp_path / "t.db") as trail, trail.record("r") as recorded:
         for name, inputs in (("read", {"url": "http://a/b"}), ("GET a", {"url": "http://[/b"}), ("GET a", None)):

@@ -26,6 +26,7 @@ from everstep.errors import (
     UnknownOutcomeError,
 )
 from everstep.model import Status
+from everstep.trail import answers
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
 
@@ -116,6 +117,9 @@ def _told(trail: Trail, run_id: str, said: dict[str, Any], status: int, words: s
         _output(said).data(record={"run": run.id, "status": str(run.status), "exit": status, "steps": run.head + 1})
     elif not said.get("quiet") and run.status is Status.FAILED:
         _say(f"everstep: {run.id} failed. Find out why: {_command(said, 'why', run.id)}")
+        if said.get("unknown") == "fail":
+            for step in answers.waiting(trail, trail.store.run(run.id))[:1]:
+                _say_what_settles(said, run.id, step.seq)
     elif not said.get("quiet"):
         _say(f"everstep: {run.id} {words or f'is {run.status}'}. Look at it: {_command(said, 'show', run.id)}")
     return status
@@ -144,11 +148,16 @@ def _failed(error: EverstepError, said: dict[str, Any]) -> int:
     if isinstance(error, DivergenceError) and error.fork_at is not None:
         _say(f"next: {_forking(said, error.run_id, error.fork_at)}")
     if isinstance(error, UnknownOutcomeError):
-        _say(f"what was asked for: {_command(said, 'show', f'{error.run_id}@{error.seq}')}")
-        _say(f"next: {_command(said, 'answer', error.run_id, 'VALUE')}")
-        _say(f"  or: {_command(said, 'answer', error.run_id, '--retry')}")
-        _say(f"then: {_resuming(said, error.run_id)}")
+        _say_what_settles(said, error.run_id, error.seq)
     return exits.code_of(error)
+
+
+def _say_what_settles(said: dict[str, Any], run_id: str, seq: int) -> None:
+    """Say the commands for a call of which nobody knows how it ended."""
+    _say(f"what was asked for: {_command(said, 'show', f'{run_id}@{seq}')}")
+    _say(f"next: {_command(said, 'answer', run_id, 'VALUE')}")
+    _say(f"  or: {_command(said, 'answer', run_id, '--retry')}")
+    _say(f"then: {_resuming(said, run_id)}")
 
 
 def _forking(said: dict[str, Any], run_id: str, at: int) -> str:

@@ -31,7 +31,8 @@ class Questions:
         self.rows = [] if at_work else [node.begun for node in open_ones]
         if not at_work and (run.status not in FINISHED or run.status is Status.FAILED):
             inside = answers.questions(trail, trail.store.run(run.id))
-            self.rows += [row for holder, row in inside if holder.id != run.id]
+            known = {row.seq for row in self.rows}  # not among them: an effect that the run failed by, unknown
+            self.rows += [row for holder, row in inside if holder.id != run.id or row.seq not in known]
         is_left = bool(self.rows) and run.status is Status.ACTIVE
         self._answered = answers.answered(trail, trail.store.run(run.id)) if is_left else 0
         self._several = Counter(row.run_id for row in self.rows)
