@@ -286,7 +286,7 @@ class UnknownClassError(ValueRefused):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(
-            f"the stored value is a {name}, which this process does not know. "
+            f"the stored value is of the class {name}, which this process does not know. "
             "Import its module and call everstep.register(TheClass), or read it with view=True as plain data."
         )
 

@@ -111,6 +111,7 @@ def test_a_run_that_was_cut_off_in_an_external_step_leads_to_its_answer(place: P
     assert told.stderr.splitlines() == ["next: everstep answer cut VALUE", "next: everstep answer cut --retry"]
     assert "status     interrupted: no process is working on it" in told.stdout
     assert run("answer", "cut", "--retry").exit_code == 0
+    assert run("steps", "cut").stdout.splitlines()[-1].endswith("to be tried again")
 
 
 # what is missing, and what is another thing

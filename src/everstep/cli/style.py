@@ -12,6 +12,7 @@ from everstep.cli.text import brief, cut, path_text
 from everstep.codec.delta import APPEND, DELETE, SET, SPLICE
 from everstep.codec.record import StepRecord
 from everstep.errors import DamagedError, ErasedError
+from everstep.journal.track import RETRY
 from everstep.model import END, Kind
 from everstep.trail.providers import said
 
@@ -150,7 +151,9 @@ def _change(op: list[Any], width: int) -> str:
 
 
 def _mark(row: StepRecord, width: int) -> str:
-    """What a checkpoint was made for."""
+    """What a checkpoint was made for; of an answer without a value, what it allows."""
+    if row.kind is Kind.ANSWER and row.metadata.get(RETRY):
+        return "to be tried again"
     if row.kind is not Kind.CHECKPOINT:
         return ""
     return " ".join(filter(None, [row.node_type, brief(row.metadata, width) if row.metadata else ""]))
