@@ -210,16 +210,6 @@ def test_a_fork_changes_what_stands_at_a_path_as_state_shows_it(tmp_path: Path) 
         }  # fmt: skip
 
 
-def test_a_fork_of_a_pruned_run_is_not_said_to_be_resumed_next(place: Path) -> None:
-    with everstep.open(place / "trail.db") as trail:
-        trail.prune("r", keep=2)
-    said = command(place, "fork", "r", "--id", "f").stderr
-    assert "so it cannot be resumed" in said
-    assert said.splitlines()[-1] == "next: everstep state f --trail trail.db"
-    command(place, "state", "f")
-    assert "It takes all steps to go on" in command(place, "resume", "f", "--app", "agent", code=3).stderr
-
-
 def test_another_outcome_and_a_failure(place: Path) -> None:
     done = command(place, "fork", "r", "--outcome", '4=["only"]', "--id", "a")
     assert "made a, which shares r up to step 3." in done.stderr
@@ -302,3 +292,13 @@ def test_forks_are_shown_as_a_tree(place: Path) -> None:
     assert [(each["depth"], each["id"], each["forked_from"], each["fork_seq"]) for each in tree] == [
         (0, "r", None, None), (1, "a", "r", 1), (2, "a1", "a", 1), (3, "a2", "a1", 0), (1, "b", "r", 3),
     ]  # fmt: skip
+
+
+def test_a_fork_of_a_pruned_run_is_not_said_to_be_resumed_next(place: Path) -> None:
+    with everstep.open(place / "trail.db") as trail:
+        trail.prune("r", keep=2)
+    said = command(place, "fork", "r", "--id", "f").stderr
+    assert "so it cannot be resumed" in said
+    assert said.splitlines()[-1] == "next: everstep state f --trail trail.db"
+    command(place, "state", "f")
+    assert "It takes all steps to go on" in command(place, "resume", "f", "--app", "agent", code=3).stderr
