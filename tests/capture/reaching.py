@@ -12,6 +12,7 @@ import shutil
 import socket
 import sqlite3
 import struct
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,9 @@ WAYS: dict[str, Callable[[], Any]] = {
     "sqlite3": lambda: sqlite3.connect("by-sqlite3").close(),
     "sqlite3 allowed": lambda: sqlite3.connect("allowed/by-sqlite3").close(),
     "sqlite3 in memory": lambda: sqlite3.connect(":memory:").close(),
+    "sqlite3 shared memory": lambda: sqlite3.connect("file:kept?mode=memory&cache=shared", uri=True).close(),
+    "sqlite3 temporary": lambda: sqlite3.connect(str(Path(tempfile.mkdtemp(), "by-sqlite3"))).close(),
+    "sqlite3 by address": lambda: sqlite3.connect("file:by-sqlite3?mode=rwc", uri=True).close(),
     "open": lambda: Path("by-open").write_text("x", "utf-8"),
     "open by flags": opened,
     "append": lambda: Path("kept").open("a").close(),

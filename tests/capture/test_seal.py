@@ -24,12 +24,15 @@ from tests.capture.running import environment
 PROGRAM = Path(__file__).with_name("reaching.py")
 CALLS = [
     "socket", "name", "datagram", "asyncio", "posix_spawn", "exec", "fork", "pty", "multiprocessing", "sqlite3",
+    "sqlite3 by address",
 ]  # fmt: skip
 FILES = [
     "open", "open by flags", "append", "remove", "rename", "copy", "mkdir", "symlink", "truncate", "chmod", "touch",
 ]  # fmt: skip
 FREE = [
     "sqlite3 in memory",
+    "sqlite3 shared memory",
+    "sqlite3 temporary",
     "sqlite3 allowed",
     "read",
     "allowed",
@@ -199,6 +202,7 @@ def test_a_refusal_names_the_folder_that_would_have_to_be_allowed(
         (lambda: out.chmod(0o700), f"--allow '{out}'"),
         ((out / "a").mkdir, f"--allow '{out}'"),
         (lambda: sqlite3.connect("/nowhere/a.db"), "--allow /nowhere"),
+        (lambda: sqlite3.connect("file:///nowhere/a.db?mode=ro", uri=True), "--allow /nowhere"),
         (lambda: socket.create_connection(("127.0.0.1", 9)), "--seal off"),
     ]
     with everstep.open(tmp_path / "trail.db") as trail:

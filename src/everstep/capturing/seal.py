@@ -32,6 +32,7 @@ _PROCESSES = {
     "os.forkpty": None, "pty.spawn": 0,
 }  # fmt: skip
 _ADDRESS = re.compile(r"\d+(\.\d+){3}|[\da-fA-F.:]*:[\da-fA-F.:]*(%\w+)?")
+_MEMORY = re.compile(r"file:(:memory:(\?.*)?|[^?]*\?(.*&)?mode=memory(&.*)?)")
 _DATABASES = {"sqlite3.connect": 0}
 _OUTSIDE = {**_NETWORK, **_PROCESSES, **_DATABASES}  # which argument says where to
 _CHANGES = {
@@ -64,8 +65,7 @@ class Seal:
     def __init__(self, allowed: Iterable[str] | None) -> None:
         self.hits: list[Hit] = []
         self._files = allowed is not None
-        self._named = tuple(os.path.realpath(each) for each in allowed or ())
-        self._allowed = *self._named, os.path.realpath(tempfile.gettempdir())
+        self._allowed = tuple(os.path.realpath(each) for each in (*(allowed or ()), tempfile.gettempdir()))
 
     def look(self, event: str, args: tuple[Any, ...]) -> None:
         """Raise SealedError if an effect is refused."""
@@ -75,13 +75,13 @@ class Seal:
         elif event in _OUTSIDE:
             at = _OUTSIDE[event]
             target = None if at is None or at >= len(args) else args[at]
-            if event == "sqlite3.connect" and (target in {":memory:", ""} or _is_in(target, self._named)):
+            if event == "sqlite3.connect" and (_is_in_memory(target) or self._is_allowed(_file_of(target))):
                 return
             if event == "socket.getaddrinfo" and not target:
                 return  # somebody listens: addresses of this machine are not looked up
             if event == "socket.getaddrinfo" and is_address("getaddrinfo", target):
                 event, target = "socket.connect", args[:2]  # which is what comes next: nothing is looked up
-            file = target if event in _DATABASES else None
+            file = _file_of(target) if event in _DATABASES else None
             self.refuse(f"{event.replace('socket.', '').replace('subprocess.', '')} {shown(target)}".rstrip(), file)
         elif self._files and event in _CHANGES:
             path, folder = args[_CHANGES[event]], _FOLDERS.get(event, len(args))
@@ -149,6 +149,20 @@ def _is_in(path: Any, folders: tuple[str, ...]) -> bool:
         return True
     real = os.path.realpath(name)
     return any(real == folder or real.startswith(folder + os.sep) for folder in folders)
+
+
+def _is_in_memory(database: Any) -> bool:
+    """Whether a database of SQLite has no file; also by the kind of address that SQLAlchemy and tests use."""
+    if database in {":memory:", ""}:
+        return True
+    return isinstance(database, str) and _MEMORY.fullmatch(database) is not None
+
+
+def _file_of(database: Any) -> Any:
+    """The file of a database, of an address too."""
+    if isinstance(database, str) and database.startswith("file:"):
+        return database.removeprefix("file:").partition("?")[0]
+    return database
 
 
 def _is_write(args: tuple[Any, ...]) -> bool:
