@@ -228,6 +228,18 @@ def test_no_command_makes_a_trail_of_nothing(tmp_path: Path, words: list[str]) -
     assert (tmp_path / "file").stat().st_size == 0
 
 
+def test_the_commands_for_a_run_whose_id_begins_like_an_option_work(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "t.db") as trail:
+        for name in ("--json", "-x"):
+            with trail.record(name) as recorded:
+                recorded.step("s", output=1, output_to="n")
+    for name in ("--json", "-x"):
+        shown = run("show", "--trail", tmp_path / "t.db", "--", name)
+        [told] = [line for line in shown.stderr.splitlines() if line.startswith("next: ")]
+        done = run(*shlex.split(told)[2:])
+        assert (done.exit_code, done.stdout) == (0, "n = 1\n"), told
+
+
 # what was typed, and what is told
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _IDS = 200  # that a shell is offered
+_OF_A_RUN = frozenset({"answer", "diff", "show", "state", "why"})  # and no program: their first word is an id
 # A command that becomes a program opens no trail.
 _MODEL, _BASE = Late("everstep.model"), Late("everstep.store.base")
 _OWNER, _TRAIL = Late("everstep.trail.owner"), Late("everstep.trail.trail")
@@ -76,6 +77,9 @@ class Session:
             click.get_current_context().call_on_close(lambda: self.output.talk(LEFT_OUT))
         said = list(map(str, words))
         at = said.index("--") if "--" in said else len(said)  # what follows are the words of a program
+        if said[0] in _OF_A_RUN and said[1].startswith("-"):  # an id that would be taken for an option
+            last = next((n for n, word in enumerate(said[2:], 2) if word.startswith("--")), at)
+            return shlex.join(["everstep", said[0], *said[last:], *trail, "--", *said[1:last]])
         return shlex.join(["everstep", *said[:at], *trail, *said[at:]])
 
 
