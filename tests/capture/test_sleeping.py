@@ -100,3 +100,20 @@ def test_a_timeout_that_was_kept_is_kept_however_long_a_job_takes(ground: Ground
     assert ground.go(written) == "done"
     work = 0.6
     assert ground.go(written, "verify") == "done"
+
+
+def test_after_a_timer_the_clock_is_that_of_the_record_for_however_long_it_was_set(ground: Ground) -> None:
+    """A rate limiter waits for what is left of its period, which depends on how long the code itself took."""
+    pause = 0.01
+
+    async def sleeps(ask: Ask) -> float:
+        await asyncio.sleep(pause)
+        ask(f"plain/{time.time()}")
+        return time.time()
+
+    def written(ask: Ask, session: Session) -> float:
+        return asyncio.run(sleeps(ask))
+
+    first = ground.go(written)
+    pause = 0.0123
+    assert ground.go(written, "verify") == first

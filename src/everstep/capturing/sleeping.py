@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from everstep.capturing import stillness
@@ -41,24 +41,31 @@ _SEAM = Late("everstep.capturing.seams.asyncio")  # loaded by whoever loads asyn
 _Id = tuple[str, int]  # of a timer: the lane that set it, and how many it had set before; of a job: its lane, and 0
 
 
-def fired(entries: Iterable[Entry]) -> dict[_Id, float]:
-    """The timers on record that ended, with their places in the order."""
+class Fired(NamedTuple):
+    """A timer on record that ended, or a job."""
+
+    mark: float  # its place in the order
+    ns: int | None = None  # the clock of the day then: for how long it was set may follow from time that code took
+
+
+def fired(entries: Iterable[Entry]) -> dict[_Id, Fired]:
+    """The timers on record that ended."""
     needle = FIRED.encode()  # few rows have some, and to read what a row says takes longer than to search it
     rows = (about_run(entry).get(FIRED) or () for entry in entries if needle in entry.meta)
-    return {(lane, number): mark for row in rows for mark, lane, number in row}
+    return {(lane, number): Fired(mark, *ns) for row in rows for mark, lane, number, *ns in row}
 
 
 class Timers:
     """Those of one captured program."""
 
-    def __init__(self, run: Execution, *, replays: bool, on_record: dict[_Id, float]) -> None:
+    def __init__(self, run: Execution, *, replays: bool, on_record: dict[_Id, Fired]) -> None:
         self._run, self._replays, self._on_record = run, replays, on_record
         self._counts: WeakKeyDictionary[Lane, int] = WeakKeyDictionary()
         self._held: list[Held] = []
         self._jobs: set[float] = set()  # places of jobs that are at work
         self._watch: stillness.Watch | None = None
-        run.journal.marks = sorted(on_record.values())
-        run.turnstile.marks = set(on_record.values())
+        marks = [each.mark for each in on_record.values()]
+        run.journal.marks, run.turnstile.marks = sorted(marks), set(marks)
         if run.captured is not None:
             run.captured.gate.held = self._places
 
@@ -71,23 +78,24 @@ class Timers:
         self._run.turnstile.adopt(loop)
         number = self._counts[lane] = self._counts.get(lane, 0) + 1
         place = f"{lane.scope.key()}|{lane.path}" if lane.scope.place is not None else lane.path
-        due = functools.partial(_come, hand, hand.ns + round(delay * 1e9), hand.monotonic() + delay)
-        mark = self._on_record.get((place, number))
-        if (self._replays or mark is not None) and _follow(loop, self):
+        known = self._on_record.get((place, number))
+        ns = hand.ns + round(delay * 1e9) if known is None or known.ns is None else known.ns
+        due = functools.partial(_come, hand, ns, hand.monotonic() + delay)
+        if (self._replays or known is not None) and _follow(loop, self):
             held: Held = _SEAM.Held(self, when, job, context)
-            held.mark, held.due = mark, due
+            held.mark, held.due = None if known is None else known.mark, due
             self._held.append(held)
             return held
-        live = Live(self._run, (place, number), due)
+        live = Live(self._run, (place, number, ns), due)
         live.handle = _SEAM.call_at(loop, when, live, *job[:2], context=context)
         return live.handle
 
     def wait_for_job(self, path: str, loop: Any) -> Callable[[Callable[[], None]], None]:
         """What to call when the job of a lane has come to its end: it goes on, by what it is given, in its turn."""
-        mark = self._on_record.get((path, 0))
-        if mark is not None and _follow(loop, self):
-            self._jobs.add(mark)
-            return functools.partial(self._job_ended, loop, mark)
+        known = self._on_record.get((path, 0))
+        if known is not None and _follow(loop, self):
+            self._jobs.add(known.mark)
+            return functools.partial(self._job_ended, loop, known.mark)
         return lambda go_on: Live(self._run, (path, 0), _nothing)(go_on, ())
 
     def _job_ended(self, loop: Any, mark: float, go_on: Callable[[], None]) -> None:
@@ -175,8 +183,9 @@ class Timers:
 class Live:
     """A timer that really takes its time, or a job that did."""
 
-    def __init__(self, run: Execution, known_by: _Id, due: Callable[[], None]) -> None:
-        self._run, self._id, self._due = run, known_by, due
+    def __init__(self, run: Execution, known_by: _Id | tuple[str, int, int], due: Callable[[], None]) -> None:
+        """`known_by` is what is written of it: of a timer with the clock of the day when it is due."""
+        self._run, self._known_by, self._due = run, known_by, due
         self.handle: asyncio.TimerHandle | None = None
 
     def __call__(self, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -208,7 +217,7 @@ class Live:
         if pen is not None:
             mark = gate.mark(mark)  # it goes on before answers that wait, though they have rows
             with pen.lock:
-                pen.beside.setdefault(FIRED, []).append([mark, *self._id])
+                pen.beside.setdefault(FIRED, []).append([mark, *self._known_by])
         self._due()
         callback(*args)
 
