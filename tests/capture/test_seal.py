@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import sqlite3
+import stat
 import subprocess
 import sys
 import tempfile
@@ -212,6 +213,23 @@ def test_a_refusal_names_the_folder_that_would_have_to_be_allowed(
             with pytest.raises(SealedError) as caught, everstep.capture(trail, "r", mode="verify", seal="files"):
                 attempt()
             assert str(caught.value).endswith(way_out)
+
+
+def test_what_changes_nothing_is_not_refused(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("elsewhere")))
+    (own := tmp_path / "own").mkdir(0o700)
+    with everstep.open(tmp_path / "trail.db") as trail:
+        with everstep.capture(trail, "r"):
+            pass
+        with everstep.capture(trail, "r", mode="verify", seal="files"):
+            own.mkdir(0o700, exist_ok=True)
+            own.chmod(0o700)
+        for path, mode in ((own, 0o755), (tmp_path / "gone", 0o700)):
+            with pytest.raises(SealedError), everstep.capture(trail, "r", mode="verify", seal="files"):
+                path.chmod(mode)
+    assert stat.S_IMODE(own.stat().st_mode) == 0o700
 
 
 def test_what_is_relative_to_an_open_folder_is_judged_by_that_folder(

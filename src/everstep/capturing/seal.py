@@ -12,6 +12,7 @@ import fcntl
 import os
 import re
 import shlex
+import stat
 import sys
 import sysconfig
 import tempfile
@@ -86,9 +87,7 @@ class Seal:
         elif self._files and event in _CHANGES:
             path, folder = args[_CHANGES[event]], _FOLDERS.get(event, len(args))
             path = placed(path, args[folder] if folder < len(args) else None)
-            if event == "os.mkdir" and Path(os.fsdecode(path)).is_dir():
-                return  # which changes nothing, whatever Python says to it
-            if not self._is_allowed(path):
+            if not self._is_allowed(path) and not _changes_nothing(event, path, args):
                 self.refuse(f"{event.partition('.')[2]} {shown(path)}", path)
 
     def _is_allowed(self, path: Any) -> bool:
@@ -138,6 +137,19 @@ def _open(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None
     """`os.open`, of whose folder Python's audit hooks are not told."""
     whole = placed(path, dir_fd)
     return _os_open(whole, flags, mode, dir_fd=dir_fd if whole is path else None)
+
+
+def _changes_nothing(event: str, path: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a file is as a program would make it: a folder that is there, the rights that it has."""
+    if event not in {"os.mkdir", "os.chmod"}:
+        return False
+    try:
+        found = os.stat(path)  # noqa: PTH116 - of what the program gave
+    except OSError:
+        return False
+    if event == "os.mkdir":
+        return stat.S_ISDIR(found.st_mode)  # whatever Python says to it
+    return bool(stat.S_IMODE(found.st_mode) == args[1])
 
 
 def _is_in(path: Any, folders: tuple[str, ...]) -> bool:
