@@ -302,7 +302,7 @@ def test_a_copied_folder_is_no_second_run(path: Path) -> None:
         with pytest.warns(everstep.DamageWarning, match="runs/copy is not the folder of the run in it, 'done'"):
             assert len(trail.runs()) == 4
         assert "runs/copy is not the folder" in str(trail.verify())
-        with pytest.raises(DamagedError):
+        with pytest.warns(everstep.DamageWarning), pytest.raises(DamagedError):
             trail.drop("fork")  # what nobody needs is not known, so nothing is removed
     assert page(path, "done", "steps/000001.json").exists()
 

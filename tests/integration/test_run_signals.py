@@ -307,3 +307,51 @@ def test_ctrl_c_at_any_moment_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
     with everstep.open(tmp_path / "trail.db") as trail:
         assert trail.verify().ok
         assert [row.inputs["number"] for row in trail.steps("r") if row.name == "act"] == list(range(300))
+
+
+POOLS = """
+import asyncio, multiprocessing, os, signal, sys, everstep
+
+def double(number):
+    return 2 * number
+
+def forked():
+    "A process that SIGTERM comes to while it is still being made: it sends it to itself."
+    os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
+    child = multiprocessing.get_context("fork").Process(target=double, args=(1,))
+    child.start()
+    child.join()
+    return child.exitcode
+
+def pooled():
+    "Many, as a worker that is ended right after it was made is a matter of chance."
+    for _ in range(10):
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            found = pool.map(double, range(3))
+    return found
+
+@everstep.step
+def crunch(how):
+    return globals()[how]()
+
+@everstep.step
+async def crunch_later(how):
+    return await asyncio.to_thread(globals()[how])
+
+@everstep.workflow
+def plain():
+    return [crunch("pooled"), crunch("forked")]
+
+@everstep.workflow
+async def awaited():
+    return [await crunch_later("pooled"), await asyncio.to_thread(crunch, "forked")]
+
+runner = everstep.Runner(everstep.open(sys.argv[1]))
+print(runner.run(globals()[sys.argv[2]], id="r").value)
+"""
+
+
+@pytest.mark.parametrize("workflow", ["plain", "awaited"])
+def test_a_process_of_a_pool_that_is_told_to_end_does_and_its_run_goes_on(tmp_path: Path, workflow: str) -> None:
+    """A pool ends its workers by SIGTERM, and waits for them; what a run does with that signal is not theirs."""
+    assert output(POOLS, tmp_path / "trail.db", workflow) == f"[[0, 2, 4], {-signal.SIGTERM}]"

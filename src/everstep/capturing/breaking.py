@@ -7,7 +7,6 @@ how the call ended, and a replay goes the same way.
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -15,17 +14,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from everstep.run.execution import Execution
 from everstep.run.flow import Suspended
 from everstep.run.lanes import here
+from everstep.run.signals import heard
 from everstep.trail.late import asyncio, running_loop
 
 if TYPE_CHECKING:
     from everstep.capturing.exchange import Exchange
 
-_ENDING = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
 # Where a step is being written, or waits for its turn.
 _OURS = ("everstep.run.", "everstep.store.", "everstep.trail.", "everstep.journal", "everstep.codec.")
 _OF_CALLS = frozenset(f"everstep.capturing.{name}" for name in ("calling", "exchange", "session", "threads", "turns"))
@@ -119,45 +118,8 @@ def terminable(run: Execution) -> Iterator[None]:
             run.interrupt(error)
         raise error
 
-    is_main = threading.current_thread() is threading.main_thread()
-    taken = [number for number, handler in _ENDING.items() if is_main and signal.getsignal(number) is handler]
-    before: dict[int, Any] = {number: signal.signal(number, leave) for number in taken}
-    _handlers.append((leave, before))
-    try:
+    with heard(leave):
         yield
-    finally:
-        _handlers.remove((leave, before))
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-# A process that is forked off is no part of the run: signals do to it what they would have done to it without us, from
-# its first moment on. A pool of multiprocessing ends its workers by SIGTERM, however new they are, and waits for them.
-
-_handlers: list[tuple[Any, dict[int, Any]]] = []  # ours, and what was there before
-_masks = threading.local()
-
-
-def _hold_signals() -> None:
-    if _handlers:
-        _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-
-
-def _release_signals() -> None:
-    mask = vars(_masks).pop("before", None)
-    if mask is not None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def _give_signals_back() -> None:
-    for leave, before in reversed(_handlers):
-        for number, handler in before.items():
-            if signal.getsignal(number) is leave:
-                signal.signal(number, handler)
-    _release_signals()
-
-
-os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_give_signals_back)
 
 
 def _again() -> None:

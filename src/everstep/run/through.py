@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import signal
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
@@ -22,6 +21,7 @@ from everstep.run.flow import Suspended, came_of_stopping
 from everstep.run.lanes import CURRENT, OF_TASK
 from everstep.run.life import Life
 from everstep.run.result import RunResult
+from everstep.run.signals import heard, heard_on_loop, is_free
 from everstep.run.spawning import enter_loop, leave_loop
 from everstep.trail.beginning import owned, threaded
 from everstep.trail.late import asyncio
@@ -99,28 +99,15 @@ def terminable(run: Execution) -> Iterator[None]:
         run.interrupt(error)
         raise error
 
-    taken = [number for number in _ENDING if _is_free(number)]
-    before = {number: signal.signal(number, leave) for number in taken}
-    try:
+    with heard(leave):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-_ENDING = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-
-
-def _is_free(number: signal.Signals) -> bool:
-    """Whether nobody but Python itself would hear of the signal, and we may."""
-    return threading.current_thread() is threading.main_thread() and signal.getsignal(number) is _ENDING[number]
 
 
 @contextlib.contextmanager
 def terminable_task(run: Execution, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     """`terminable` for an event loop, which hears of Ctrl-C by itself: SIGTERM cancels this task, then it is told."""
     task, given_up = asyncio.current_task(), SystemExit(128 + signal.SIGTERM)
-    if task is None or not _is_free(signal.SIGTERM):
+    if task is None or not is_free(signal.SIGTERM):
         yield
         return
 
@@ -128,15 +115,13 @@ def terminable_task(run: Execution, loop: asyncio.AbstractEventLoop) -> Iterator
         run.interrupt(given_up)
         task.cancel()
 
-    loop.add_signal_handler(signal.SIGTERM, leave)
     try:
-        yield
+        with heard_on_loop(loop, leave):
+            yield
     except asyncio.CancelledError:
         if run.interrupted is given_up:
             raise given_up from None
         raise
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)
 
 
 async def in_a_thread(life: Life, error_handling: ErrorHandling) -> RunResult[Any]:
