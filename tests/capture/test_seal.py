@@ -215,6 +215,19 @@ def test_a_refusal_names_the_folder_that_would_have_to_be_allowed(
             assert str(caught.value).endswith(way_out)
 
 
+def test_a_database_in_an_allowed_folder_is_let_be_where_files_are_not_looked_at(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("elsewhere")))
+    with everstep.open(tmp_path / "trail.db") as trail:
+        with everstep.capture(trail, "r"):
+            pass
+        with everstep.capture(trail, "r", mode="verify", seal="calls", allow=[str(tmp_path)]):
+            sqlite3.connect(tmp_path / "own.db").close()
+        with pytest.raises(SealedError), everstep.capture(trail, "r", mode="verify", seal="calls"):
+            sqlite3.connect(tmp_path / "own.db")
+
+
 def test_what_changes_nothing_is_not_refused(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,10 +63,10 @@ class Hit(NamedTuple):
 class Seal:
     """What a replay may not do, and what it tried."""
 
-    def __init__(self, allowed: Iterable[str] | None) -> None:
+    def __init__(self, allowed: Iterable[str], *, files: bool) -> None:
         self.hits: list[Hit] = []
-        self._files = allowed is not None
-        self._allowed = tuple(os.path.realpath(each) for each in (*(allowed or ()), tempfile.gettempdir()))
+        self._files = files  # whether it is about those, too
+        self._allowed = tuple(os.path.realpath(each) for each in (*allowed, tempfile.gettempdir()))
 
     def look(self, event: str, args: tuple[Any, ...]) -> None:
         """Raise SealedError if an effect is refused."""

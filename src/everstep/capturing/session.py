@@ -185,7 +185,7 @@ class Session:
         if seal == "hard":
             _SEAL.leave_network()
         applies = None if self._program.is_whole else self._is_here
-        with _SEAL.sealed(_SEAL.Seal(None if seal == "calls" else self._how.allow), applies) as self._seal:
+        with _SEAL.sealed(_SEAL.Seal(self._how.allow, files=seal != "calls"), applies) as self._seal:
             yield
 
     def _is_here(self) -> bool:
