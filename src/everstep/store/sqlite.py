@@ -76,8 +76,8 @@ class SqliteStore(Grouped[apsw.Connection]):
     def _commit(self, jobs: Sequence[Job]) -> None:
         """Do the work of all jobs in one transaction. Runs under the group's lead."""
         now = time.monotonic()
-        if now >= self._next_look:
-            self._check_file(now)
+        if now >= self._next_look or any(type(job.work) is Append and job.work.status is not None for job in jobs):
+            self._check_file(now)  # also before a run is said to have ended
         try:
             self._transact(jobs, guarded=False)
         except _UNFIT:  # whose it was is seen when each stands alone

@@ -309,3 +309,14 @@ def test_steps_into_a_file_that_is_gone_are_not_acknowledged(
     with pytest.raises(errors.StoreError, match="moved or deleted"):
         run.step("b")
     trail.close()
+
+
+def test_a_run_whose_file_was_removed_is_not_said_to_have_ended(tmp_path: Path) -> None:
+    """However short it was: the file is looked for before a run ends."""
+    trail = everstep.open(tmp_path / "trail.db")
+    run = trail.record("r")
+    run.step("a")
+    (tmp_path / "trail.db").unlink()
+    with pytest.raises(errors.StoreError, match="moved or deleted"):
+        run.finish()
+    trail.close()
