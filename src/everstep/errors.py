@@ -566,7 +566,8 @@ _OF_OUTCOMES = {  # what a replay finds when it executes something again
     "changed retry": "was retried in another way than on record",
 }
 BECAME_STREAM, NO_STREAM, MOVED = "became a stream", "no longer a stream", "moved"
-_CHANGES = {  # of the code, and of nothing else
+FORMS = frozenset({BECAME_STREAM, NO_STREAM})  # which nothing but a change of the code can be
+_CHANGES = {
     BECAME_STREAM: "was recorded as a plain step, and is a stream (a generator) now",
     NO_STREAM: "was recorded as a stream (a generator), and is a plain step now",
     MOVED: "was called in a task or a thread that the record does not have, and is on record where that was started",
@@ -605,7 +606,7 @@ class DivergenceError(JournalError):
         if self.of_program:
             why = NOT_RECORDED
         unchanged = f"If the code is what it was, it depends on something that {why}. Else"
-        if self.cause in _CHANGES:
+        if self.cause in FORMS:
             unchanged = "Either"
         return (
             f"run {self.run_id!r} diverged at {where}{lane}, {self.cause}: {self.parting}{skipped}.{self.detail}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from everstep.errors import BECAME_STREAM, NO_STREAM, NOT_RECORDED, DivergenceError
+from everstep.errors import FORMS, NOT_RECORDED, DivergenceError
 from everstep.trail.versions import CAPTURED, CODE, SOURCES, Version, differs, listed
 
 ARGUMENT, SKIPPED = "changed argument", "removed or reordered"  # as the journal says it
@@ -31,7 +31,7 @@ def said(error: DivergenceError) -> str:
     """What it means where nothing is to be set right."""
     now, was = error.requested, error.recorded
     skipped = f" Not called: {error.passed_over}." if error.skipped else ""
-    if error.cause in {BECAME_STREAM, NO_STREAM}:
+    if error.cause in FORMS:
         return f"{error.parting}."
     if error.cause == ARGUMENT:
         return f"{was!r} was called with different arguments."
