@@ -5,6 +5,7 @@ Awaited answers leave in the order of the record part by part: code may go on at
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
@@ -12,10 +13,11 @@ from everstep.capturing import threads, turns
 from everstep.capturing.calls import Call
 from everstep.capturing.exchange import Exchange, inside, left_whole, wait
 from everstep.errors import UnrecordableError
-from everstep.run.lanes import Lane
+from everstep.run.lanes import Lane, outside
 from everstep.trail.late import asyncio
 
 _END: Any = object()
+_sleep = time.sleep  # the real one, whatever a replay makes of time
 
 
 # Waiting.
@@ -99,6 +101,8 @@ def call(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Any]]) -> tuple[
         exchange.give(head)
         return head, RecordedChunks(exchange, chunks)
     exchange.unknown()
+    for seconds in exchange.in_place():
+        _sleep(seconds)
     wait(exchange.begin())
     exchange.session.open_calls.add(exchange)
     try:
@@ -224,6 +228,7 @@ async def call_awaited(
         exchange.give(head)
         return head, AwaitedRecordedChunks(exchange, chunks)
     exchange.unknown()
+    await _in_place(exchange, loop)
     waiter = exchange.begin()
     exchange.session.open_calls.add(exchange)
     source = None
@@ -242,6 +247,18 @@ async def call_awaited(
             await settle_awaited(exchange, exchange.end(error), error)
         raise
     return head, AwaitedChunks(exchange, source)
+
+
+async def _in_place(exchange: Exchange, loop: asyncio.AbstractEventLoop) -> None:
+    for seconds in exchange.in_place():
+        over: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(
+            seconds, over.set_result, None, context=outside()
+        )  # it is nothing that the program does
+        try:
+            await over
+        finally:
+            timer.cancel()
 
 
 async def settle_awaited(exchange: Exchange, waiter: Any, error: BaseException | None = None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ _BEGUN_ANEW = (
     "ended when the run was cut off."
 )
 _HALTED = 3  # the status of a program that nobody asks for one: whoever captures it tells of the cause
+_PARTED = (DivergenceError, RunStoppedError, Suspended)  # what says that a lane cannot go on
 
 
 class Halted(SystemExit):
@@ -75,14 +76,17 @@ class Exchange:
         self._begin_others(lane)
         try:
             self.ask = self.run.ask(lane, call.name, inputs)
-        except (DivergenceError, RunStoppedError, Suspended) as error:
-            if isinstance(error, DivergenceError) and self.session.begun_anew:
-                error.detail += _BEGUN_ANEW.format(", ".join(map(repr, self.session.begun_anew)))
-            self.session.refused_to(lane, error)
-            raise Halted(error) from error
+        except _PARTED as error:
+            raise self._halted(lane, error) from error
         self.session.senses.asked(self.ask)
         if self.ask.recorded is not None and self.run.flow is not None:  # a replay does not go into it
             self.run.turnstile.skip(self.ask.recorded)
+
+    def _halted(self, lane: Lane, error: BaseException) -> Halted:
+        if isinstance(error, DivergenceError) and self.session.begun_anew:
+            error.detail += _BEGUN_ANEW.format(", ".join(map(repr, self.session.begun_anew)))
+        self.session.refused_to(lane, error)
+        return Halted(error)
 
     def _begin_others(self, lane: Lane) -> None:
         """Draft the beginnings of answers that are still read in a lane: its rows stand in the order of its steps.
@@ -205,6 +209,15 @@ class Exchange:
         return self.run.diverged(error)
 
     # Live.
+
+    def in_place(self) -> Iterator[float]:
+        """Seconds to wait, as long as another lane may come to this call, which has it on record. Raises Halted."""
+        if self.ask.recorded is None and self.run.journal.scopes:
+            try:
+                for _, seconds in flow.in_place(self.run, self.ask):
+                    yield seconds
+            except _PARTED as error:
+                raise self._halted(self.ask.lane, error) from error
 
     def begin(self) -> Any:
         """Have its beginning written. What to wait for before the call is made. Raises Halted."""

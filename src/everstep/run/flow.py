@@ -115,7 +115,8 @@ def in_place(run: Execution, ask: Ask) -> Flow:
             if not run.held:
                 return
             if error is not None and time.monotonic() > until:
-                raise run.diverged(error, ask)
+                found = [error, *filter(None, map(moved, tuple(run.held)))]
+                raise run.diverged(min(found, key=lambda each: each.seq or 0))  # whose time is over first is chance
             yield SLEEP, pause  # also if only others are held: it may have moved with them
             pause = min(pause + 1e-3, 0.05)
             yield from _going_on(run, ask)
