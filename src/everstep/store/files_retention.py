@@ -7,7 +7,8 @@ A kill in between leaves files for the next `reclaim`, never a reference to what
 from __future__ import annotations
 
 import shutil
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
+from functools import partial
 from pathlib import Path
 
 from everstep.codec import frame
@@ -21,6 +22,7 @@ from everstep.store.base import Counts, Keyframe
 from everstep.store.files_layout import RUN, Place, is_dropped
 from everstep.store.files_reading import Reading, Stored, failed
 from everstep.store.files_writing import Batch, save
+from everstep.store.sharing import descendants, read_by_somebody
 
 Runs = dict[int, Stored]
 
@@ -82,9 +84,10 @@ def erase(reading: Reading, run_id: str, entries: Sequence[Entry]) -> None:
 
 
 def _forget_frames(reading: Reading, runs: Runs, key: int, first: int) -> None:
-    for run, last in _descendants(runs, key):
+    for member, last in descendants(key, partial(_forks, runs)):
         if last is not None and last < first:
             continue
+        run = runs[member]
         there = [seq for seq in layout.numbers(run.folder / "keyframes") if seq >= first]
         for seq in there:
             path = layout.frame_file(run.folder, seq)
@@ -97,28 +100,13 @@ def _forget_frames(reading: Reading, runs: Runs, key: int, first: int) -> None:
             layout.sync(run.folder / "keyframes")
 
 
-def _descendants(runs: Runs, key: int) -> Iterator[tuple[Stored, int | None]]:
-    """A run and all that came of it, each with the last seq that it shares with the run; None for the run itself."""
-    waiting: list[tuple[int, int | None]] = [(key, None)]
-    while waiting:
-        at, last = waiting.pop()
-        if at in runs:
-            yield runs[at], last
-        forks = [run.row for run in runs.values() if run.fork_key == at]
-        for fork in forks:
-            shared = -1 if fork.fork_seq is None else fork.fork_seq
-            waiting.append((fork.key, shared if last is None else min(last, shared)))
+def _forks(runs: Runs, key: int) -> list[tuple[int, int]]:
+    forks = (run.row for run in runs.values() if run.fork_key == key)
+    return [(fork.key, -1 if fork.fork_seq is None else fork.fork_seq) for fork in forks]
 
 
-def _read_by_somebody(runs: Runs, run: Stored) -> range:
-    """The seqs between which a run's rows are read by it or by a fork. A dropped run reads nothing itself."""
-    spans = []
-    for other, last in _descendants(runs, run.row.key):
-        if not is_dropped(other.folder):
-            end = run.row.seq if last is None else min(run.row.seq, last)
-            spans.append(range(other.row.base, end + 1))
-    some = [span for span in spans if span]
-    return range(min(span.start for span in some), max(span.stop for span in some)) if some else range(0)
+def _base(runs: Runs, key: int) -> int | None:
+    return None if is_dropped(runs[key].folder) else runs[key].row.base
 
 
 def sweep(reading: Reading) -> Counts:
@@ -133,7 +121,7 @@ def sweep(reading: Reading) -> Counts:
         for run in runs.values():
             if run.rebuilt and not is_dropped(run.folder):
                 continue  # what lies beyond the step that is damaged may be all that is left of it
-            read = _read_by_somebody(runs, run)
+            read = read_by_somebody(run.row, partial(_forks, runs), partial(_base, runs))
             rows += _sweep_files(run.folder / "steps", range(read.start, read.stop), run.row.seq)
             frames += _sweep_files(run.folder / "keyframes", _frames_read(reading, run, read), run.row.seq)
         forked = {run.fork_key for run in runs.values()}

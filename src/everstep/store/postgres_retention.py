@@ -7,17 +7,20 @@ holds the generation, so that none of them is taken for one that nothing refers 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 from everstep.codec import frame
 from everstep.codec.chain import Entry
 from everstep.codec.keyframe import refs
 from everstep.errors import PrunedError, StepNotFoundError
 from everstep.store import postgres_reading as reading
-from everstep.store.base import Counts, Keyframe
+from everstep.store.base import Counts, Keyframe, RunRow
 from everstep.store.postgres_link import Blobs, Link, ask, do
 from everstep.store.postgres_reading import StoredRun
 from everstep.store.postgres_writing import put_keyframe
+from everstep.store.sharing import descendants, read_by_somebody
 
 _ROWS_AT_ONCE = 2_000
 _HELD = " for update of r"
@@ -85,7 +88,7 @@ def erase(link: Link, run_id: str, entries: Sequence[Entry]) -> None:
 
 
 def _forget_keyframes(link: Link, key: int, first: int) -> None:
-    for run, last in _descendants(link, key):
+    for run, last in descendants(key, partial(_forks, link)):
         if last is not None and last < first:
             continue
         do(
@@ -98,36 +101,17 @@ def _forget_keyframes(link: Link, key: int, first: int) -> None:
         do(link, "update everstep_keyframe set shared = false where run = %s and seq >= %s", (run, first))
 
 
-def _descendants(link: Link, key: int) -> Iterator[tuple[int, int | None]]:
-    """A run and all that came of it, each with the last seq that it shares with the run; None for the run itself."""
-    waiting: list[tuple[int, int | None]] = [(key, None)]
-    while waiting:
-        run, last = waiting.pop()
-        yield run, last
-        for child, fork_seq in ask(link, "select key, fork_seq from everstep_run where fork_key = %s", (run,)):
-            waiting.append((child, fork_seq if last is None else min(last, fork_seq)))
+def _forks(link: Link, key: int) -> list[tuple[Any, ...]]:
+    return ask(link, "select key, fork_seq from everstep_run where fork_key = %s", (key,))
 
 
-def _shared(link: Link, key: int, last: int) -> range:
-    """The seqs between which a run's rows up to `last` are still read by one of its forks; empty when none is."""
-    spans: list[range] = []
-    for run, end in _descendants(link, key):
-        if end is not None:
-            alive, base = ask(link, "select id is not null, base from everstep_run where key = %s", (run,))[0]
-            spans += [range(base, min(last, end) + 1)] if alive else []
-    return _span(spans)
+def _base(link: Link, key: int) -> int | None:
+    alive, base = ask(link, "select id is not null, base from everstep_run where key = %s", (key,))[0]
+    return base if alive else None
 
 
-def _span(parts: Sequence[range]) -> range:
-    some = [part for part in parts if part]
-    return range(min(part.start for part in some), max(part.stop for part in some)) if some else range(0)
-
-
-def _read_by_somebody(link: Link, run: StoredRun) -> range:
-    """The seqs between which a run's rows are read by it or by a fork. A dropped run reads nothing itself."""
-    shared = _shared(link, run.row.key, run.row.seq)
-    own = range(run.row.base, run.row.seq + 1) if run.row.id is not None else range(0)
-    return _span([shared, own])
+def _read_by_somebody(link: Link, run: RunRow) -> range:
+    return read_by_somebody(run, partial(_forks, link), partial(_base, link))
 
 
 def _sweep_alone(link: Link) -> None:
@@ -142,7 +126,7 @@ def sweep_rows(link: Link) -> Counts:
     )
     for (key,) in candidates:
         run = reading.run_by_key(link, key)
-        read, end = _read_by_somebody(link, run), run.row.seq + 1
+        read, end = _read_by_somebody(link, run.row), run.row.seq + 1
         oldest = read.start if read.stop > run.swept else end  # what is read may all be below its own rows
         target = min(oldest, run.swept + _ROWS_AT_ONCE)
         if target > run.swept:
@@ -176,7 +160,7 @@ def sweep_keyframes(link: Link) -> Counts:
         "select distinct r.key from everstep_run r join everstep_keyframe k on k.run = r.key "
         "where r.id is null or k.seq < r.base - 1",
     ):
-        read = _read_by_somebody(link, reading.run_by_key(link, key))
+        read = _read_by_somebody(link, reading.run_by_key(link, key).row)
         removed += do(
             link,
             "delete from everstep_keyframe as k using everstep_run as r where r.key = k.run and k.run = %s "

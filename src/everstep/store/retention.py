@@ -7,7 +7,9 @@ between two sweeps leaves work for the next `reclaim`, never a reference to what
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import apsw
 
@@ -16,8 +18,9 @@ from everstep.codec.chain import Entry
 from everstep.codec.keyframe import refs
 from everstep.errors import PrunedError, StepNotFoundError
 from everstep.store import reading, rows
-from everstep.store.base import Counts, Keyframe
+from everstep.store.base import Counts, Keyframe, RunRow
 from everstep.store.rows import StoredRun
+from everstep.store.sharing import descendants, read_by_somebody
 
 _BLANK = "update step set run = 0, prev = null, meta = x'', data = x'' where id = ?"
 _UNSHARED = "not exists(select 1 from run as child where child.fork_key = run.key)"
@@ -90,7 +93,7 @@ def erase(connection: apsw.Connection, run_id: str, entries: Sequence[Entry]) ->
 
 
 def _forget_keyframes(connection: apsw.Connection, key: int, first: int) -> None:
-    for run, last in _descendants(connection, key):
+    for run, last in descendants(key, partial(_forks, connection)):
         if last is not None and last < first:
             continue
         connection.execute(
@@ -101,36 +104,17 @@ def _forget_keyframes(connection: apsw.Connection, key: int, first: int) -> None
         connection.execute("update keyframe set row = null where run = ? and seq >= ?", (run, first))
 
 
-def _descendants(connection: apsw.Connection, key: int) -> Iterator[tuple[int, int | None]]:
-    """A run and all that came of it, each with the last seq that it shares with the run; None for the run itself."""
-    waiting: list[tuple[int, int | None]] = [(key, None)]
-    while waiting:
-        run, last = waiting.pop()
-        yield run, last
-        for child, fork_seq in rows.ask(connection, "select key, fork_seq from run where fork_key = ?", (run,)):
-            waiting.append((child, fork_seq if last is None else min(last, fork_seq)))
+def _forks(connection: apsw.Connection, key: int) -> list[tuple[Any, ...]]:
+    return rows.ask(connection, "select key, fork_seq from run where fork_key = ?", (key,))
 
 
-def _shared(connection: apsw.Connection, key: int, last: int) -> range:
-    """The seqs between which a run's rows up to `last` are still read by one of its forks; empty when none is."""
-    spans: list[range] = []
-    for run, end in _descendants(connection, key):
-        if end is not None:
-            alive, base = rows.ask(connection, "select id is not null, base from run where key = ?", (run,))[0]
-            spans += [range(base, min(last, end) + 1)] if alive else []
-    return _span(spans)
+def _base(connection: apsw.Connection, key: int) -> int | None:
+    alive, base = rows.ask(connection, "select id is not null, base from run where key = ?", (key,))[0]
+    return base if alive else None
 
 
-def _span(parts: Sequence[range]) -> range:
-    some = [part for part in parts if part]
-    return range(min(part.start for part in some), max(part.stop for part in some)) if some else range(0)
-
-
-def _read_by_somebody(connection: apsw.Connection, run: StoredRun) -> range:
-    """The seqs between which a run's rows are read by it or by a fork. A dropped run reads nothing itself."""
-    shared = _shared(connection, run.row.key, run.row.seq)
-    own = range(run.row.base, run.row.seq + 1) if run.row.id is not None else range(0)
-    return _span([shared, own])
+def _read_by_somebody(connection: apsw.Connection, run: RunRow) -> range:
+    return read_by_somebody(run, partial(_forks, connection), partial(_base, connection))
 
 
 def sweep_rows(connection: apsw.Connection) -> Counts:
@@ -138,7 +122,7 @@ def sweep_rows(connection: apsw.Connection) -> Counts:
     candidates = rows.ask(connection, "select key from run where (id is null or base > swept) and swept <= seq")
     for (key,) in candidates:
         run = rows.run_by_key(connection, key)
-        read, end = _read_by_somebody(connection, run), run.row.seq + 1
+        read, end = _read_by_somebody(connection, run.row), run.row.seq + 1
         oldest = read.start if read.stop > run.swept else end  # what is read may all be below its own rows
         target = min(oldest, run.swept + _ROWS_AT_ONCE)
         if target > run.swept:
@@ -176,7 +160,7 @@ def sweep_keyframes(connection: apsw.Connection) -> Counts:
         connection,
         "select distinct key from run join keyframe on keyframe.run = key where id is null or keyframe.seq < base - 1",
     ):
-        read = _read_by_somebody(connection, rows.run_by_key(connection, key))
+        read = _read_by_somebody(connection, rows.run_by_key(connection, key).row)
         connection.execute(
             "delete from keyframe where run = ?1 and (seq not between ?2 and ?3 "
             "or row is null and (select id from run where key = ?1) is null)",  # no fork looks at such a one
