@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+import everstep
 from tests.places import IN_MEMORY
 from tests.postgres import place, shared_server
 
@@ -47,3 +48,10 @@ def trail_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
             yield (Path(folder) / "trail").as_uri()
     else:
         yield str(tmp_path / "trail.db")
+
+
+@pytest.fixture
+def trail(tmp_path: Path) -> Iterator[everstep.Trail]:
+    """A trail in a file, for tests to which it is all one where it is."""
+    with everstep.open(tmp_path / "trail.db") as opened:
+        yield opened

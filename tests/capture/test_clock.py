@@ -25,7 +25,6 @@ import pydantic
 import pytest
 import uuid_utils
 
-import everstep
 from everstep import actual
 from everstep.capturing import clock as clocks
 from everstep.capturing.session import Session
@@ -45,12 +44,6 @@ DIFFER = {  # what a replay cannot show again: it is of the machine and the proc
 def server() -> Iterator[ModelServer]:
     with ModelServer() as serving:
         yield serving
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 def lines(done: subprocess.CompletedProcess[str]) -> dict[str, str]:

@@ -198,12 +198,6 @@ PROGRAMS = [ways_to_run, streams, conversation, pieces, timeouts, signals, troub
 
 
 @pytest.fixture
-def trail(tmp_path: Path) -> Any:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
-
-
-@pytest.fixture
 def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From now on no process can be started."""
 

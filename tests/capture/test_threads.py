@@ -8,16 +8,14 @@ import hashlib
 import operator
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, as_completed, wait
-from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import httpx
 import pytest
 from langgraph.graph import START, StateGraph
 
-import everstep
 from everstep.capturing import session, stillness, threads
 from everstep.errors import DivergenceError
 from everstep.trail.trail import Trail
@@ -37,12 +35,6 @@ class Ask:
 
 
 Program = Callable[[Ask, Say], None]
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 class Ground:

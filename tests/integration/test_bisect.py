@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-import everstep
 from everstep import AsyncTrail, Graph, Runner, Trail, node
 from everstep.errors import PrunedError, RunNotFoundError, StepNotFoundError
 from everstep.store.memory import MemoryStore
 from everstep.trail.bisecting import Bisection, Found
 
 Values = dict[str, Any]
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 def counted(trail: Trail, steps: int, run_id: str = "r") -> None:

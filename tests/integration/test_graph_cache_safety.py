@@ -48,12 +48,6 @@ def forgotten() -> Iterator[None]:
 
 
 @pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
-
-
-@pytest.fixture
 def cache_file(tmp_path: Path) -> Path:
     return tmp_path / "trail.db-cache"
 

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-import everstep
 from everstep import Graph, Runner, Trail, interrupt, node
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 @node(output="price")

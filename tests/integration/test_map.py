@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import everstep
 from everstep import AsyncRunner, Graph, Runner, Status, Trail, node, step, workflow
 from everstep.errors import GraphInputError, MapDiffersError
 from everstep.testing import always_replay
@@ -22,12 +19,6 @@ from tests.integration.running import calls
 @pytest.fixture(autouse=True)
 def _as_good_as_new() -> None:
     calls.forget()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("runner", [Runner, AsyncRunner])

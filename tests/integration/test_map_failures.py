@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import everstep
 from everstep import Runner, Trail, pause, step, workflow
 from everstep.errors import ClosedError, RunCancelledError
 from everstep.run import heart
@@ -23,12 +20,6 @@ from tests.integration.running import act, calls
 @pytest.fixture(autouse=True)
 def _as_good_as_new() -> None:
     calls.forget()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("flow", KINDS, ids=["plain", "awaited", "graph", "graph awaited"])

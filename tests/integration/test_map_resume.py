@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ from tests.integration.running import Crash, act, act_later, calls
 @pytest.fixture(autouse=True)
 def _as_good_as_new() -> None:
     calls.forget()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 @workflow

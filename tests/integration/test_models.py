@@ -41,12 +41,6 @@ def never(*args: Any, **settings: Any) -> str:
     raise AssertionError("a model was asked")
 
 
-@pytest.fixture
-def trail(tmp_path: Path) -> Any:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
-
-
 # The script.
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,12 +30,6 @@ code: dict[str, Any] = {}  # how it differs from what it was
 def fresh() -> None:
     calls.forget()
     code.clear()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 @step

@@ -8,7 +8,6 @@ import json
 import socket
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +37,6 @@ assert replaying_graphs  # it is imported for its scenarios
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     calls.forget()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import everstep
 from everstep import ReplayReport, Trail, step, workflow
 from tests.integration.running import act, calls, run
 
@@ -67,12 +66,6 @@ Load = Callable[..., Any]
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     calls.forget()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 @pytest.fixture

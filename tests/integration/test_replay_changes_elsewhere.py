@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import everstep
 from everstep import END, Graph, Runner, Trail, node, pause, route, unordered, workflow
 from tests.integration.running import act, act_later, calls, run
 from tests.integration.test_replay_changes import told
@@ -20,12 +17,6 @@ from tests.integration.test_replay_changes import told
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     calls.forget()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 _word = "tea"

@@ -6,8 +6,6 @@ import functools
 import json
 import json.decoder
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,12 +19,6 @@ from tests.integration.running import Agent, act, calls, crashed, rows, run, twi
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     calls.forget()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 who = ["ada"]

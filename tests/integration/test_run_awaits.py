@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,12 +16,6 @@ from tests.integration.running import act_later, calls, run
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     calls.forget()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 @workflow

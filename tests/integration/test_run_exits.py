@@ -24,12 +24,6 @@ def fresh() -> None:
     calls.forget()
 
 
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
-
-
 @step
 def leave(code: Any) -> None:
     calls("leave")

@@ -7,14 +7,11 @@ import functools
 import inspect
 import threading
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import everstep
 from everstep import Kind, Runner, Trail, current, step, workflow
 from everstep.errors import DivergenceError, EscapedStepWarning, JournalError, MutatedArgumentError
 from tests.integration.running import Agent, act, act_later, calls, crashed, names, rows, run, twice
@@ -23,12 +20,6 @@ from tests.integration.running import Agent, act, act_later, calls, crashed, nam
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     calls.forget()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 # Methods.

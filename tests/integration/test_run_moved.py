@@ -6,12 +6,10 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import everstep
 from everstep import Trail, pause, step, workflow
 from everstep.errors import DivergenceError
 from everstep.run import flow
@@ -29,12 +27,6 @@ def fresh() -> None:
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow, "_PATIENCE", 0.2)
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 @step(external=True, unknown="retry")

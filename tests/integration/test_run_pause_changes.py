@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import everstep
 from everstep import Kind, Trail, pause, step, workflow
 from everstep.errors import AnswerError, DivergenceError, RunStoppedError
 from tests.integration.running import act, act_later, calls, rows, run
@@ -17,12 +15,6 @@ from tests.integration.running import act, act_later, calls, rows, run
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     calls.forget()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 @workflow

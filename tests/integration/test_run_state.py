@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import everstep
 from everstep import AsyncRunner, Kind, Runner, Trail, current, step, workflow
 from everstep.errors import DivergenceError, StateError, UnstorableError
 from tests.integration.running import act, act_later, calls, crashed, rows, run
@@ -20,12 +17,6 @@ from tests.integration.running import act, act_later, calls, crashed, rows, run
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     calls.forget()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 # Outputs.

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import everstep
 from everstep import Trail, current, step, workflow
 from tests.integration.running import act, act_later, calls, crashed, run
 
@@ -19,12 +16,6 @@ from tests.integration.running import act, act_later, calls, crashed, run
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     calls.forget()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 @step(output="messages", append=True)

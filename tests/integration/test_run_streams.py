@@ -22,12 +22,6 @@ def fresh() -> None:
     calls.forget()
 
 
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
-
-
 # Delivery.
 
 

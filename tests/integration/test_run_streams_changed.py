@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import everstep
 from everstep import Trail, step, workflow
 from everstep.errors import DivergenceError
 from tests.integration.running import act, act_later, calls, crashed, run
@@ -22,12 +20,6 @@ PLAIN, STREAM = (
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     calls.forget()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 def plain() -> Any:

@@ -7,12 +7,10 @@ import gc
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import everstep
 from everstep import Kind, Status, Trail, step, workflow
 from everstep.errors import DivergenceError
 from tests.integration.running import act, act_later, calls, crashed, rows, run
@@ -23,12 +21,6 @@ from tests.integration.support import output
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     calls.forget()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 @workflow

@@ -23,12 +23,6 @@ def fresh() -> None:
     calls.forget()
 
 
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
-
-
 # Begun again after a crash, and cancelled before it got as far.
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import everstep
 from everstep import Kind, Status, Trail, current, step, workflow
 from everstep.errors import UnstorableError
 from tests.integration.running import act, act_later, calls, crashed, rows, run
@@ -20,12 +18,6 @@ from tests.integration.streaming import as_generator, both, streams, tokens, tok
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     calls.forget()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 # What is recorded.

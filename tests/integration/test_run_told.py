@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import everstep
 from everstep import Runner, Trail, step, workflow
 from everstep.errors import CodeChangedWarning, DivergenceError, RunStoppedError
 from tests.integration.running import Crash
 
 pytestmark = pytest.mark.filterwarnings(f"ignore::{CodeChangedWarning.__module__}.{CodeChangedWarning.__name__}")
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 @step

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import everstep
 from everstep import CheckpointKind, Graph, Runner, Trail, interrupt, node
 from tests.integration.stories import FAILING, broken, written
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 @pytest.fixture(autouse=True)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -17,12 +15,6 @@ import everstep
 from everstep import END, AsyncTrail, Graph, Retry, Runner, Trail, node, route
 from everstep.errors import PrunedError, StepNotFoundError
 from tests.integration.stories import FAILING, STORY, broken, look_up, told, written
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 @pytest.fixture(autouse=True)

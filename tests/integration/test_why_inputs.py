@@ -64,12 +64,6 @@ def failed(trail: everstep.Trail, flow: Any, run_id: str = "bad", **inputs: Any)
     return trail.why(run_id)
 
 
-@pytest.fixture
-def trail(tmp_path: Path) -> Any:
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
-
-
 @pytest.mark.parametrize("flow", [invoice, BILLS])
 def test_inputs_that_lack_what_those_of_other_runs_have_are_the_first_suspect(trail: Any, flow: Any) -> None:
     for number in range(4):
