@@ -1,4 +1,4 @@
-"""Pairs of trails for tests that take runs from one to another."""
+"""What the tests here share: calls that are forgotten, and pairs of trails to take runs from one to another."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ import pytest
 from everstep import Trail
 from everstep.trail import transferring
 from tests.integration.copying import PAIRS, Places
+from tests.integration.running import Calls
+
+
+@pytest.fixture(autouse=True)
+def _as_good_as_new() -> None:
+    for calls in Calls.every:
+        calls.forget()
 
 
 @pytest.fixture

@@ -27,6 +27,11 @@ class World(Calls):
             self.on[what]()
         return super().__call__(what)
 
+    def forget(self) -> None:
+        """As good as new."""
+        super().forget()
+        self.heal()
+
     def heal(self) -> None:
         """Nothing goes wrong any more."""
         self.fail.clear()

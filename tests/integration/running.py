@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from everstep import AsyncRunner, Kind, Runner, RunResult, StepRecord, Trail, step
 
@@ -31,10 +31,13 @@ def crashed(trail: Trail, workflow: Any, *args: Any, **options: Any) -> None:
 
 
 class Calls(list[Any]):
-    """What was really executed, in order; and whatever shall go wrong next."""
+    """What was really executed, in order; and whatever shall go wrong next. Every test finds it as good as new."""
+
+    every: ClassVar[list[Calls]] = []
 
     def __init__(self) -> None:
         super().__init__()
+        self.every.append(self)
         self.crash: set[Any] = set()  # these crash, once
         self.fail: set[Any] = set()  # these fail while they stand here
 

@@ -34,7 +34,6 @@ def order() -> list[str]:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A trail with the run a-1, which gave two refunds, in steps 3 and 6."""
-    calls.forget()
     with everstep.open(tmp_path / "t.db") as trail:
         Runner(trail).run(order, id="a-1")
     calls.forget()

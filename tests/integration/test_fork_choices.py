@@ -11,9 +11,9 @@ from everstep import END, Graph, Runner, Trail, gate, node, pause, route, workfl
 from everstep.errors import AnswerError, GraphError
 from tests.integration.cli_support import run as command
 from tests.integration.running import calls, run
-from tests.integration.test_forks import fresh, seq_of, trail
+from tests.integration.test_forks import seq_of, trail
 
-__all__ = ["fresh", "trail"]  # fixtures
+__all__ = ["trail"]  # fixtures
 
 
 @workflow

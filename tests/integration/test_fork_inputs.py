@@ -15,9 +15,9 @@ from everstep.store.base import Retains
 from tests.integration.cli_support import data
 from tests.integration.cli_support import run as command
 from tests.integration.running import act, run
-from tests.integration.test_forks import fresh, trail
+from tests.integration.test_forks import trail
 
-__all__ = ["fresh", "trail"]  # fixtures
+__all__ = ["trail"]  # fixtures
 
 
 @workflow

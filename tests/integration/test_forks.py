@@ -20,11 +20,6 @@ from tests.integration.replaying_together import pool_flow
 from tests.integration.running import act, act_later, calls, run
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 @pytest.fixture
 def trail(tmp_path: Path) -> Iterator[Trail]:
     with everstep.open(tmp_path / "trail.db") as opened:

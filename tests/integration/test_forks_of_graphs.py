@@ -9,9 +9,9 @@ import pytest
 
 from everstep import END, AsyncRunner, Graph, Runner, Trail, interrupt, node, route
 from tests.integration.running import act, calls
-from tests.integration.test_forks import forked, fresh, kept, seq_of, trail
+from tests.integration.test_forks import forked, kept, seq_of, trail
 
-__all__ = ["fresh", "trail"]  # fixtures
+__all__ = ["trail"]  # fixtures
 
 
 @node(output="draft")

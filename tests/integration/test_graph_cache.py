@@ -45,13 +45,6 @@ def measure(text: str) -> int:
 PLAIN = Graph([fetch, measure], name="plain")
 
 
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    calls.forget()
-    yield
-    calls.forget()
-
-
 @pytest.fixture(params=["file", "memory"])
 def trail(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Trail]:
     with everstep.open(tmp_path / "trail.db" if request.param == "file" else ":memory:") as opened:

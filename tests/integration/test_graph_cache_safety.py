@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -38,13 +37,6 @@ def finish(text: Any) -> Any:
 
 GRAPH = Graph([fetch, finish], name="plain")
 ALONE = Graph([fetch], name="alone")
-
-
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    calls.forget()
-    yield
-    calls.forget()
 
 
 @pytest.fixture

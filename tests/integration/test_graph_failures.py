@@ -6,9 +6,7 @@ import asyncio
 import copy
 import threading
 import time
-from collections.abc import Iterator
 from inspect import Parameter, Signature
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,13 +18,6 @@ from tests.integration.graphing import both, nodes_of, statuses
 from tests.integration.running import Calls, crashed
 
 calls = Calls()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    calls.forget()
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 def gives(name: str, *takes: str, **more: Any) -> Any:

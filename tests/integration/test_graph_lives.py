@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any, Literal
@@ -22,13 +21,6 @@ from tests.integration.workloads import lines, started, until
 
 calls = Calls()
 either = pytest.mark.parametrize("on_a_loop", [False, True], ids=["waiting", "awaiting"])
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    calls.forget()
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 def named(name: str, *takes: str) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,13 +15,6 @@ from tests.integration.running import Calls, crashed
 
 calls = Calls()
 either = pytest.mark.parametrize("on_a_loop", [False, True], ids=["waiting", "awaiting"])
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    calls.forget()
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 @interrupt(output="approved", options=["yes", "no"])

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from inspect import Parameter, Signature
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import everstep
 from everstep import END, Graph, Runner, Trail, node, route
 from everstep.errors import (
     CodeChangedWarning,
@@ -24,13 +21,6 @@ from tests.integration.graphing import nodes_of, statuses
 from tests.integration.running import Calls, crashed
 
 calls = Calls()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    calls.forget()
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 def gives(name: str, *takes: str, **more: Any) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +13,6 @@ from tests.integration.graphing import both, nodes_of, told
 from tests.integration.running import Calls, Crash, crashed
 
 calls = Calls()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    calls.forget()
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 either = pytest.mark.parametrize("on_a_loop", [False, True], ids=["waiting", "awaiting"])

@@ -6,11 +6,9 @@ import enum
 import gc
 import uuid
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,13 +19,6 @@ from tests.integration.graphing import nodes_of, told
 from tests.integration.running import Calls, crashed
 
 calls = Calls()
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    calls.forget()
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 # Values.

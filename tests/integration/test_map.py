@@ -16,11 +16,6 @@ from tests.integration.mapping import KINDS, PATIENCE, graph, mapped, plain
 from tests.integration.running import calls
 
 
-@pytest.fixture(autouse=True)
-def _as_good_as_new() -> None:
-    calls.forget()
-
-
 @pytest.mark.parametrize("runner", [Runner, AsyncRunner])
 @pytest.mark.parametrize("flow", KINDS, ids=["plain", "awaited", "graph", "graph awaited"])
 class TestEveryKind:

@@ -17,11 +17,6 @@ from tests.integration.mapping import KINDS, PATIENCE, mapped, plain
 from tests.integration.running import act, calls
 
 
-@pytest.fixture(autouse=True)
-def _as_good_as_new() -> None:
-    calls.forget()
-
-
 @pytest.mark.parametrize("flow", KINDS, ids=["plain", "awaited", "graph", "graph awaited"])
 def test_the_first_failure_is_raised_and_no_further_item_is_begun(trail: Trail, flow: Any) -> None:
     calls.fail = {"b", "c"}

@@ -15,11 +15,6 @@ from tests.integration.mapping import PATIENCE
 from tests.integration.running import Crash, act, act_later, calls
 
 
-@pytest.fixture(autouse=True)
-def _as_good_as_new() -> None:
-    calls.forget()
-
-
 @workflow
 def plain(x: Any) -> Any:
     return act(x)

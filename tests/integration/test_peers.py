@@ -28,7 +28,6 @@ code: dict[str, Any] = {}  # how it differs from what it was
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    calls.forget()
     code.clear()
 
 

@@ -34,11 +34,6 @@ from tests.integration.support import output
 assert replaying_graphs  # it is imported for its scenarios
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     """No socket can be connected. An event loop makes a pair of them for itself."""

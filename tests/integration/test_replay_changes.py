@@ -63,11 +63,6 @@ _numbers = itertools.count()
 Load = Callable[..., Any]
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
     """Give the program, with some of its text replaced, as it is loaded from a file."""

@@ -13,12 +13,6 @@ from everstep import END, Graph, Runner, Trail, node, pause, route, unordered, w
 from tests.integration.running import act, act_later, calls, run
 from tests.integration.test_replay_changes import told
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 _word = "tea"
 
 

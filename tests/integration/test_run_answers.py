@@ -26,11 +26,6 @@ from everstep.errors import (
 from tests.integration.running import act, act_later, calls, crashed, rows, run
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 @workflow
 def in_the_workflow() -> Any:
     act("before")

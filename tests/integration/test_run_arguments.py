@@ -15,12 +15,6 @@ from everstep import Kind, Status, Trail, current, step, workflow
 from everstep.errors import DivergenceError, JournalError, MutatedArgumentError, StateError, UnstorableError
 from tests.integration.running import Agent, act, calls, crashed, rows, run, twice
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 who = ["ada"]
 
 

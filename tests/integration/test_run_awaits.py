@@ -13,11 +13,6 @@ from everstep.errors import NotAwaitedError
 from tests.integration.running import act_later, calls, run
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 @workflow
 async def taken_for_a_yes() -> Any:
     if pause("send it?", schema=bool):

@@ -18,9 +18,6 @@ from tests.integration.running import crashed
 
 @pytest.fixture
 def trail() -> Iterator[Trail]:
-    WORLD.heal()
-    WORLD.crash.clear()
-    WORLD.clear()
     with everstep.open(":memory:") as opened:
         yield opened
 

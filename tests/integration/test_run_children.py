@@ -13,12 +13,6 @@ from everstep import AsyncRunner, Kind, Runner, Status, Trail, step, workflow
 from everstep.testing import always_replay
 from tests.integration.running import Crash, act, act_later, calls, crashed, rows, run, twice
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 # Nesting, recursion, children.
 
 

@@ -34,14 +34,6 @@ Runner(everstep.open(sys.argv[1]), durability=sys.argv[2]).run(dies, id="r")
 """
 
 
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    WORLD.heal()
-    WORLD.clear()
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
-
-
 def on_disk(path: Path, run_id: str = "r") -> list[str]:
     """What somebody else finds there."""
     with everstep.open(path, read_only=True) as other:
@@ -189,8 +181,6 @@ def test_async_never_has_more_in_hand_than_its_bound(trail: Trail, monkeypatch: 
 
 @pytest.fixture
 def disk() -> Iterator[FaultyDisk]:
-    WORLD.heal()
-    WORLD.clear()
     with FaultyDisk() as faulty:
         yield faulty
 

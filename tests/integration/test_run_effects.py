@@ -39,8 +39,6 @@ Runner(everstep.open(sys.argv[1]), durability=sys.argv[2]).run(buys, id="r")
 
 @pytest.fixture
 def trail() -> Iterator[Trail]:
-    WORLD.heal()
-    WORLD.clear()
     KEYS.clear()
     with everstep.open(":memory:") as opened:
         yield opened

@@ -33,11 +33,6 @@ def job() -> int:
     return sum(work(n) for n in range(3))
 
 
-@pytest.fixture(autouse=True)
-def forget() -> None:
-    CALLS.forget()
-
-
 def ends(trail: Trail, run_id: str = "r") -> list[str]:
     """How the run ended, each time that it did."""
     return [row.status.value for row in trail.steps(run_id) if row.kind is Kind.END]

@@ -73,8 +73,6 @@ def boom(made: str) -> None:
 
 @pytest.fixture
 def trail() -> Iterator[Trail]:
-    WORLD.heal()
-    WORLD.clear()
     with everstep.open(":memory:") as opened:
         yield opened
 

@@ -105,8 +105,6 @@ def boom(kind: str) -> None:
 
 @pytest.fixture
 def trail() -> Any:
-    WORLD.heal()
-    WORLD.clear()
     with everstep.open(":memory:") as opened:
         yield opened
 

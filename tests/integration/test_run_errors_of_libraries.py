@@ -105,8 +105,6 @@ def fails(kind: str) -> None:
 
 @pytest.fixture
 def trail() -> Iterator[Trail]:
-    WORLD.heal()
-    WORLD.clear()
     with everstep.open(":memory:") as opened:
         yield opened
 

@@ -19,11 +19,6 @@ from everstep.testing import always_replay
 from tests.integration.running import act, act_later, calls, crashed, run
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 @step
 def leave(code: Any) -> None:
     calls("leave")

@@ -15,11 +15,8 @@ from tests.integration.failing import SHAPES, WORLD, Shape, Wrapped, act, act_la
 from tests.integration.running import Crash, rows
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def trail() -> Iterator[Trail]:
-    WORLD.heal()
-    WORLD.crash.clear()
-    WORLD.clear()
     with everstep.open(":memory:") as opened:
         yield opened
 

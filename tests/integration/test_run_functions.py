@@ -16,12 +16,6 @@ from everstep import Kind, Runner, Trail, current, step, workflow
 from everstep.errors import DivergenceError, EscapedStepWarning, JournalError, MutatedArgumentError
 from tests.integration.running import Agent, act, act_later, calls, crashed, names, rows, run, twice
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 # Methods.
 
 

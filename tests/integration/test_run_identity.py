@@ -21,11 +21,6 @@ from everstep.errors import (
 from tests.integration.running import act, act_later, calls, crashed, run
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 class Opaque:
     def __init__(self) -> None:
         self.lock = threading.Lock()

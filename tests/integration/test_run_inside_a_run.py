@@ -88,7 +88,6 @@ def child() -> Any:
 
 @pytest.fixture(autouse=True)
 def trail() -> Iterator[Trail]:
-    calls.forget()
     with everstep.open(":memory:") as opened:
         trails[:] = [opened]
         yield opened

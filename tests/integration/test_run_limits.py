@@ -18,8 +18,6 @@ from tests.integration.running import crashed, rows
 
 @pytest.fixture
 def trail() -> Iterator[Trail]:
-    WORLD.heal()
-    WORLD.clear()
     with everstep.open(":memory:") as opened:
         yield opened
 

@@ -19,11 +19,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::everstep.errors.CodeChangedWarn
 WORDS = ["a", "b", "end", "z"]
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow, "_PATIENCE", 0.2)

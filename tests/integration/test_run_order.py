@@ -19,12 +19,6 @@ from everstep.errors import ConcurrentStepsError, DivergenceError, UnknownLoopEr
 from everstep.testing import always_replay
 from tests.integration.running import Crash, act, act_later, calls, crashed, names, rows, run, twice
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 # Any order.
 
 

@@ -9,7 +9,6 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -30,8 +29,6 @@ from tests.places import in_each_place, in_each_place_with
 @pytest.fixture
 def place(trail_url: str, tmp_path: Path) -> tuple[str, Path]:
     """Where the trail is, and where the leaves note that they begin."""
-    WORLD.heal()
-    WORLD.clear()
     return trail_url, tmp_path / "side"
 
 
@@ -151,14 +148,6 @@ def test_a_run_whose_process_is_dead_is_cancelled_at_once(place: tuple[str, Path
         opened.cancel("r")
         assert {run.status for run in opened.runs()} == {Status.CANCELLED}
         assert opened.run("r").owner is None
-
-
-@pytest.fixture
-def trail(tmp_path: Path) -> Iterator[Trail]:
-    WORLD.heal()
-    WORLD.clear()
-    with everstep.open(tmp_path / "trail.db") as opened:
-        yield opened
 
 
 def test_a_run_is_kept_while_a_step_takes_longer_than_the_lease(trail: Trail) -> None:

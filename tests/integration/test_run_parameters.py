@@ -16,11 +16,6 @@ from tests.integration.running import act, calls, crashed, run
 pytestmark = pytest.mark.filterwarnings("ignore::everstep.errors.CodeChangedWarning")
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 @pytest.fixture
 def trail(tmp_path: Path) -> Iterator[Trail]:
     """A trail with a run that crashed after its first step."""

@@ -12,11 +12,6 @@ from everstep.errors import AnswerError, DivergenceError, RunStoppedError
 from tests.integration.running import act, act_later, calls, rows, run
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 @workflow
 def asking_child() -> str:
     return str(pause("go on?"))

@@ -17,11 +17,6 @@ from everstep.errors import NotWaitingError
 from tests.integration.running import act, act_later, calls, rows, run
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 @workflow
 async def asking_child_later() -> str:
     return str(await pause("go on?"))

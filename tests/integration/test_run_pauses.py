@@ -15,12 +15,6 @@ from everstep.errors import JournalError
 from tests.integration.running import Crash, act, act_later, calls, crashed, names, rows, run
 from tests.integration.support import output
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 # Where a pause can stand.
 
 

@@ -23,9 +23,6 @@ from tests.integration.failing import WORLD, Wrapped, act, act_later, go
 
 @pytest.fixture
 def trail() -> Iterator[Trail]:
-    WORLD.heal()
-    WORLD.crash.clear()
-    WORLD.clear()
     with everstep.open(":memory:") as opened:
         yield opened
 

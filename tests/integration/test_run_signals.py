@@ -55,8 +55,6 @@ def test_a_signal_gives_the_run_up_and_loses_and_repeats_nothing(
 
 @pytest.fixture
 def trail() -> Iterator[Trail]:
-    WORLD.heal()
-    WORLD.clear()
     with everstep.open(":memory:") as opened:
         yield opened
 

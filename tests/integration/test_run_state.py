@@ -13,12 +13,6 @@ from everstep import AsyncRunner, Kind, Runner, Trail, current, step, workflow
 from everstep.errors import DivergenceError, StateError, UnstorableError
 from tests.integration.running import act, act_later, calls, crashed, rows, run
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 # Outputs.
 
 

@@ -13,11 +13,6 @@ from everstep import Trail, current, step, workflow
 from tests.integration.running import act, act_later, calls, crashed, run
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 @step(output="messages", append=True)
 async def say_later(what: str) -> str:
     await asyncio.sleep(0)

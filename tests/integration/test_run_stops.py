@@ -21,8 +21,6 @@ from tests.integration.running import rows
 
 @pytest.fixture
 def trail(monkeypatch: pytest.MonkeyPatch) -> Iterator[Trail]:
-    WORLD.heal()
-    WORLD.clear()
     monkeypatch.setattr(heart, "_BEAT", 0.02)  # requests are heard soon
     with everstep.open(":memory:") as opened:
         yield opened

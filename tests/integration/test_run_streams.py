@@ -16,12 +16,6 @@ from tests.integration.running import act, act_later, calls, crashed, names, row
 from tests.integration.streaming import both, reading, reading_later, streams, tokens, tokens_later
 from tests.integration.support import python
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 # Delivery.
 
 

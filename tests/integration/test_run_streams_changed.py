@@ -17,11 +17,6 @@ PLAIN, STREAM = (
 )
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 def plain() -> Any:
     """A program whose step returns its answer."""
 

@@ -18,11 +18,6 @@ from tests.integration.streaming import as_generator, both, reading, reading_lat
 from tests.integration.support import output
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 @workflow
 def acting(count: int) -> list[str]:
     return [act(f"did {chunk}") for chunk in tokens(count)]

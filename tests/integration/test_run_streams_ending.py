@@ -17,12 +17,6 @@ from everstep.model import KINDS
 from tests.integration.running import Crash, act, act_later, calls, crashed, rows, run
 from tests.integration.streaming import as_generator, both, streams, tokens, tokens_later
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 # Begun again after a crash, and cancelled before it got as far.
 
 

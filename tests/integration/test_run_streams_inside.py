@@ -14,12 +14,6 @@ from everstep.errors import UnstorableError
 from tests.integration.running import act, act_later, calls, crashed, rows, run
 from tests.integration.streaming import as_generator, both, streams, tokens, tokens_later
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 # What is recorded.
 
 

@@ -15,12 +15,6 @@ from everstep import AsyncRunner, Event, Kind, Runner, Status, Trail, current, s
 from everstep.errors import HandlerWarning
 from tests.integration.running import act, act_later, calls, crashed, names, rows, run
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 # Checkpoints.
 
 

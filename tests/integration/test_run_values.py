@@ -25,12 +25,6 @@ from everstep.errors import ChangedClassError, RecordedError
 from tests.integration.running import Agent, act, calls, crashed, run, twice
 from tests.integration.support import output, python
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    calls.forget()
-
-
 # Values after a resume.
 
 
