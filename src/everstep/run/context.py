@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
@@ -14,6 +13,7 @@ from everstep.run.arguments import Inputs
 from everstep.run.asked import Ask
 from everstep.run.heart import live_runs
 from everstep.run.lanes import Lane, here
+from everstep.trail.late import running_loop
 from everstep.trail.reading import Reader
 
 
@@ -182,7 +182,7 @@ def _record(lane: Lane, name: str, values: dict[str, Any], **detail: Any) -> Non
         return
     ask: Ask = run.ask(lane, name, Inputs(run.trail.gate, name, values))
     if ask.recorded is None:
-        on_a_loop = asyncio._get_running_loop() is not None  # noqa: SLF001 - the public one raises where there is none
+        on_a_loop = running_loop() is not None
         waiter = run.put(ask, None, whole=False, unawaited=on_a_loop, **detail)[1]
         if callable(waiter):
             waiter()

@@ -6,7 +6,6 @@ what it gave. A step without any is where the world came in: it is never called.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -40,6 +39,7 @@ from everstep.run.retry import Retry
 from everstep.trail.compare import changes
 from everstep.trail.failure import described
 from everstep.trail.forking import REPLACED
+from everstep.trail.late import running_loop
 from everstep.trail.reading import Reader
 from everstep.trail.replayed import Divergence, ReplayedStep, Source
 from everstep.trail.trail import Trail
@@ -152,7 +152,7 @@ class Rehearsal(Execution):
         else:
             self.came_to_the_end = True
         # A thread of a program comes to an end by itself; a workflow's is part of the code that waits for it.
-        alone = self.captured is not None or asyncio._get_running_loop() is not None  # noqa: SLF001 - the public one raises where there is none
+        alone = self.captured is not None or running_loop() is not None
         self.suspend(ask.lane, None, around=not alone)
         raise Suspended
 

@@ -23,6 +23,7 @@ from everstep.run.result import RunResult
 from everstep.run.spawning import watch_threads
 from everstep.run.through import AS_CHILD, go_through
 from everstep.run.workflows import about_run
+from everstep.trail.late import running_loop
 from everstep.trail.reading import Reader
 from everstep.trail.rebuilding import WHOLE
 from everstep.trail.replayed import ReplayReport
@@ -168,7 +169,7 @@ def replay(
     rerun: Collection[str],
 ) -> ReplayReport:
     """Go through a run with this code. What differs is told, never raised."""
-    if workflow.is_async and asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises where there is none
+    if workflow.is_async and running_loop() is not None:
         raise JournalError("an async workflow is replayed on a loop of its own: call it with asyncio.to_thread")
     life = Replay(trail, "sync", 0.0, workflow, AS_CHILD)
     life.lenient, life.rerun = mode == "lenient", frozenset(rerun)

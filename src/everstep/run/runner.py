@@ -23,6 +23,7 @@ from everstep.run.steps import called_at
 from everstep.run.through import AS_CHILD, ErrorHandling, go_through, go_through_awaited, in_a_thread, terminable_task
 from everstep.run.workflows import Workflow
 from everstep.store.base import LEASE_SECONDS
+from everstep.trail.late import running_loop
 from everstep.trail.trail import Trail
 from everstep.trail.twin import AsyncTrail
 
@@ -179,7 +180,7 @@ class Runner(_Runs):
 
 
 def _check_no_loop(workflow: Workflow[..., Any]) -> None:
-    if workflow.is_async and asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises where there is none
+    if workflow.is_async and running_loop() is not None:
         raise RuntimeError(f"an event loop runs here, which {workflow!r} needs: await it with an AsyncRunner instead")
 
 

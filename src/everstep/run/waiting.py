@@ -23,6 +23,7 @@ from everstep.run.given import LONGEST
 from everstep.run.lanes import CURRENT, Lane, here
 from everstep.run.restoring import serve
 from everstep.trail.asking import expired, question
+from everstep.trail.late import running_loop
 
 
 def pause(
@@ -71,7 +72,7 @@ def unordered() -> Iterator[None]:
 def _on_either(flow: Any, name: str, seconds: float | None = None) -> Any:
     """Go through a flow by waiting; where an event loop runs, what is given is to be awaited."""
     lane = here()
-    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises where there is none
+    if running_loop() is not None:
         if lane is not None and lane.plain:
             raise JournalError(
                 f"the plain step {lane.scope.name!r} cannot {name} on an event loop, which would stand still. Make the "

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from everstep import actual
 from everstep.codec.record import StepRecord
 from everstep.errors import HandlerWarning
-from everstep.trail.late import Late
+from everstep.trail.late import Late, running_loop
 
 if TYPE_CHECKING:
     import asyncio
@@ -138,7 +138,7 @@ class Events:
 
     def _begin(self, event: Event, handler: Handler, work: Awaitable[Any], context: contextvars.Context) -> None:
         # From a callback of the loop, not from here: the new task must not look like a child of the current one.
-        loop = _running_loop()
+        loop = running_loop()
         job = _Job(event, handler, loop or _background())
         with self._lock:
             self._jobs.add(job)
@@ -179,7 +179,7 @@ class Events:
 
         Not on a thread that runs an event loop, which it would stop: `await drained()` there.
         """
-        if _running_loop() is not None:
+        if running_loop() is not None:
             raise RuntimeError("drain() would block the event loop of this thread. Use `await drained()` here.")
         end = None if timeout is None else time.monotonic() + timeout
         while (pending := self._pending()) and (end is None or time.monotonic() < end):
@@ -188,7 +188,7 @@ class Events:
 
     def settle(self, timeout: float) -> None:
         """`drain` for whoever closes a trail. It cannot wait on a thread that runs an event loop, and does not."""
-        if self._jobs and _running_loop() is None:
+        if self._jobs and running_loop() is None:
             self.drain(timeout)
 
     async def drained(self) -> bool:
@@ -250,13 +250,6 @@ def _words(error: BaseException | str) -> str:
     with suppress(Exception):
         return f"{type(error).__name__}: {error}"
     return type(error).__name__
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 # One loop in one thread, for the async handlers of code that runs none. It ends with the process, which it never keeps.

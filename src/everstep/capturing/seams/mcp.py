@@ -14,7 +14,6 @@ A server that keeps something between calls has lost it when it is started again
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import json
 from contextlib import asynccontextmanager
@@ -25,6 +24,7 @@ from everstep.capturing.layout import checked
 from everstep.capturing.mcp_wire import Connection, Wire
 from everstep.capturing.session import boundary
 from everstep.errors import UnknownLayoutError
+from everstep.trail.late import running_loop
 
 
 def patch(module: ModuleType) -> None:
@@ -38,7 +38,7 @@ def patch(module: ModuleType) -> None:
     plain = asynccontextmanager(inner.cell_contents)
 
     async def stdio_client(server: Any, *more: Any, **named: Any) -> Any:
-        lane = None if asyncio._get_running_loop() is None else boundary()  # noqa: SLF001 - the public one raises where there is none
+        lane = None if running_loop() is None else boundary()
         opened = functools.partial(plain, server, *more, **named)
         if lane is None:
             async with opened() as streams:
