@@ -31,11 +31,11 @@ from everstep.capturing import clock, entropy, sleeping
 from everstep.capturing.progress import Progress
 from everstep.codec.chain import Entry
 from everstep.errors import CaptureWarning
+from everstep.journal.track import metadata_of
 from everstep.run import faults
 from everstep.run.asked import Ask
 from everstep.run.lanes import Lane
 from everstep.run.life import Life
-from everstep.run.workflows import about_run
 from everstep.trail.reading import Reader
 
 # In what is said of a run when it begins.
@@ -71,7 +71,7 @@ class Senses:
         """With either of them off, the program sees what is there."""
         self._run = run = life.run
         self._start = start = _first_row(life)
-        self._about = about = about_run(start)
+        self._about = about = metadata_of(start)
         self._wanted = clock_too
         shown = clock_too and bool(about.get(CLOCK)) and clock.is_there()
         self.clock = clock.Clock(start.started * 1000, shown=shown, replays=life.replays)
@@ -185,7 +185,7 @@ def _rows(life: Life) -> list[Entry]:
 def _later_seeds(life: Life, rows: list[Entry]) -> list[tuple[int, bytes]]:
     """Those of forks, each with its row. A fork that has none yet gets one."""
     pen, shared = life.run.pen, life.run.journal.shared
-    found = [(entry.seq, about_run(entry)[SEED]) for entry in rows[1:] if _has(entry, SEED)]
+    found = [(entry.seq, metadata_of(entry)[SEED]) for entry in rows[1:] if _has(entry, SEED)]
     if pen is not None and shared >= 0 and not any(seq > shared for seq, _ in found):
         pen.beside[SEED] = entropy.new_seed()
         found.append((pen.scribe.claim.seq + 1, pen.beside[SEED]))
@@ -194,10 +194,10 @@ def _later_seeds(life: Life, rows: list[Entry]) -> list[tuple[int, bytes]]:
 
 def _has(entry: Entry, what: str) -> bool:
     """Whether a row says something: few do, and to search one is cheaper than to read it."""
-    return what.encode() in entry.meta and what in about_run(entry)
+    return what.encode() in entry.meta and what in metadata_of(entry)
 
 
 def _said(rows: list[Entry], what: str) -> Iterator[list[Any]]:
     for entry in rows:
         if _has(entry, what):
-            yield from about_run(entry)[what]
+            yield from metadata_of(entry)[what]

@@ -23,9 +23,9 @@ from weakref import WeakKeyDictionary
 from everstep.capturing import stillness
 from everstep.capturing.clock import Hand
 from everstep.codec.chain import Entry
+from everstep.journal.track import metadata_of
 from everstep.run.execution import Execution
 from everstep.run.lanes import Lane
-from everstep.run.workflows import about_run
 from everstep.trail.late import Late, asyncio
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Fired(NamedTuple):
 def fired(entries: Iterable[Entry]) -> dict[_Id, Fired]:
     """The timers on record that ended."""
     needle = FIRED.encode()  # few rows have some, and to read what a row says takes longer than to search it
-    rows = (about_run(entry).get(FIRED) or () for entry in entries if needle in entry.meta)
+    rows = (metadata_of(entry).get(FIRED) or () for entry in entries if needle in entry.meta)
     return {(lane, number): Fired(mark, *ns) for row in rows for mark, lane, number, *ns in row}
 
 

@@ -11,6 +11,7 @@ from everstep.codec.delta import SET, Saved
 from everstep.errors import UnstorableError
 from everstep.graph.nodes import Decision, Node
 from everstep.graph.progress import Call
+from everstep.journal.track import metadata_of
 from everstep.model import STATUSES, Status
 from everstep.run.arguments import IMMUTABLE
 from everstep.run.retry import ONCE
@@ -167,8 +168,7 @@ def given_by(node: Node, entry: Entry) -> Sequence[str]:
     """The names of what a call gave, by the row of its outcome."""
     if node.kind != "graph":
         return node.outputs  # all of them
-    said = record.read_meta(entry)[record.METADATA] or {}
-    return said.get(GIVEN, node.outputs)  # type: ignore[no-any-return] # written as a list of names
+    return metadata_of(entry).get(GIVEN, node.outputs)  # type: ignore[no-any-return] # written as a list of names
 
 
 def saved(name: str, value: Any) -> Saved | None:

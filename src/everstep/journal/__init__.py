@@ -31,6 +31,7 @@ from everstep.journal.track import (
     Track,
     divergence,
     flags_of,
+    metadata_of,
     unasked,
 )
 from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
@@ -176,7 +177,7 @@ class Journal:
         self.ended_at = end.seq
         if end.status not in _REOPENING:
             return
-        chain, first = _about(end, CHAIN) or [], None
+        chain, first = metadata_of(end).get(CHAIN) or [], None
         while chain:
             seq = chain.pop()
             scope, track, step = self._failed.pop(seq, (None, None, None))
@@ -209,7 +210,7 @@ class Journal:
         failure, position = step.outcome, track.steps.index(step)
         assert failure is not None  # noqa: S101 - it is known as failed by it
         self.failures.append(failure)
-        unknown, inside = _about(failure, UNKNOWN), step.id in self.scopes
+        unknown, inside = metadata_of(failure).get(UNKNOWN), step.id in self.scopes
         if unknown or (step.id is not None and step.id not in self.pauses and (inside or not step.intent)):
             # Its code runs again, over what it had recorded. A question that nobody answered is asked anew.
             step.outcome, step.reopened, step.intent = None, step.attempt, bool(unknown)
@@ -224,7 +225,7 @@ class Journal:
                 self.cut(scope, track, later[0])
         else:
             self.cut(scope, track, position, whole=step.outcome is not None)
-        return list(_about(failure, CHAIN) or ()) if step.outcome is None else []
+        return list(metadata_of(failure).get(CHAIN) or ()) if step.outcome is None else []
 
     def _around(self, scope: int | None, path: str) -> Iterator[Track]:
         """The lanes that a lane was spawned from, in its scope."""
@@ -385,10 +386,6 @@ class Journal:
                         continue
                     if self._as_it_was or step.outcome is None or flags_of(step.outcome) & record.OPEN:
                         scopes.append(step.id)
-
-
-def _about(entry: Entry, what: str) -> Any:
-    return (record.read_meta(entry)[record.METADATA] or {}).get(what)
 
 
 def _spawned_at(below: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from everstep.codec import record
 from everstep.codec.chain import Entry
 from everstep.codec.values import view
@@ -109,6 +111,11 @@ def flags_of(entry: Entry) -> int:
     """The flags of a row."""
     meta = view(entry.meta)
     return int(meta[record.FLAGS] or 0) if len(meta) > record.FLAGS else 0
+
+
+def metadata_of(entry: Entry) -> dict[str, Any]:
+    """What a row says under names: what its writer noted, of its step or of its run."""
+    return record.read_meta(entry)[record.METADATA] or {}
 
 
 def divergence(track: Track, position: int, name: str, digest: bytes | None) -> DivergenceError:

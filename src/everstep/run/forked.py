@@ -8,6 +8,7 @@ from everstep.codec import record
 from everstep.codec.chain import Entry
 from everstep.codec.record import ops_of
 from everstep.errors import RunNotFoundError
+from everstep.journal.track import metadata_of
 from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status
 from everstep.run.lanes import NODES
 from everstep.store.base import RunRow, Store
@@ -66,7 +67,7 @@ def read_forks(run: Execution, row: RunRow) -> None:
         if inputs:
             run.journal.kept = entry.seq
             run.forked.inputs.append((entry.seq, inputs))
-        about = record.read_meta(entry)[record.METADATA] or {}
+        about = metadata_of(entry)
         # A replay has no use for it. A run from another trail came without the one that it was forked from.
         if about.get(REUSE) and run.flow is None and row.fork_seq is not None and entry.seq > row.fork_seq:
             _read_reusable(run, trail.store, row.forked_from or "", row.fork_seq)

@@ -25,7 +25,7 @@ from everstep.errors import (
     WorkflowDiffersError,
 )
 from everstep.journal import Journal
-from everstep.journal.track import CHAIN
+from everstep.journal.track import CHAIN, metadata_of
 from everstep.model import STATUSES, CheckpointKind, Kind, Status
 from everstep.run import always, faults, heart
 from everstep.run.arguments import Inputs
@@ -39,7 +39,7 @@ from everstep.run.pen import Pen, Waiter, after_run
 from everstep.run.result import PauseInfo, RunResult, failed_note
 from everstep.run.spawning import watch_threads
 from everstep.run.stopping import RESTARTING
-from everstep.run.workflows import Workflow, about_run
+from everstep.run.workflows import Workflow
 from everstep.store.base import RunRow
 from everstep.trail.answers import CANCEL, cancel, unknown_prompt
 from everstep.trail.beginning import Beginning, begin, check_inputs
@@ -125,7 +125,7 @@ class Life:
         if known is not None:
             self._check_workflow(known)
             if known.base == 0:
-                self.workflow.check_kind(known.id, about_run(trail.store.entries(known.id, 0, 0)[0]))
+                self.workflow.check_kind(known.id, metadata_of(trail.store.entries(known.id, 0, 0)[0]))
             if STATUSES[known.status] is Status.COMPLETED:
                 check_inputs(trail.store, trail.gate, known, said.get("inputs"))
                 return self._restored(trail, known)
@@ -198,7 +198,7 @@ class Life:
         if row.base > 0:
             raise PrunedError(row.id, 0, row.base, way_out="It takes all steps to go on; begin a new run.")
         entries = Reader(trail.store).entries(row, 0, row.seq)
-        about = about_run(entries[0])
+        about = metadata_of(entries[0])
         self.resumed = True
         self.paused_at = row.seq if STATUSES[row.status] is Status.PAUSED else None
         self.workflow.check_kind(row.id, about)
@@ -217,7 +217,7 @@ class Life:
 
     def _inputs(self, start: chain.Entry) -> dict[str, Any]:
         """What the run was given, and what forks changed of it."""
-        if named := about_run(start).get(_NAMED):
+        if named := metadata_of(start).get(_NAMED):
             raise JournalError(
                 f"run {self.run.run_id!r} was given {', '.join(map(repr, named))}, of which only the name could be "
                 "stored. Give the run all of its inputs again."

@@ -27,7 +27,7 @@ from everstep.errors import (
     ValueRefused,
 )
 from everstep.journal import Journal
-from everstep.journal.track import Recorded, Track
+from everstep.journal.track import Recorded, Track, metadata_of
 from everstep.model import KIND_NUMBER, STATUSES, Kind, Secret, Status
 from everstep.run import causes, faults
 from everstep.run.arguments import Inputs, in_words
@@ -179,7 +179,7 @@ class Rehearsal(Execution):
     def is_composite(self, recorded: Recorded) -> bool:
         """Whether a step had steps inside, which led to its outcome: a fork can give it another one."""
         outcome = recorded.outcome
-        if outcome is not None and (REPLACED in _metadata(outcome) or self._timed_out(outcome)):
+        if outcome is not None and (REPLACED in metadata_of(outcome) or self._timed_out(outcome)):
             return False
         if recorded.id is not None and recorded.id in self.journal.scopes and recorded.id not in self.journal.pauses:
             return True
@@ -213,7 +213,7 @@ class Rehearsal(Execution):
         recorded = ask.recorded
         if recorded is None or self.is_composite(recorded):
             return False
-        if recorded.outcome is not None and REPLACED in _metadata(recorded.outcome):
+        if recorded.outcome is not None and REPLACED in metadata_of(recorded.outcome):
             return True
         if ask.name in self.rerun and recorded.outcome is not None:
             return False
@@ -326,7 +326,7 @@ class Rehearsal(Execution):
     def check_retry(self, ask: Ask, retry: Retry) -> None:
         """See whether today's policy would have tried a step as often as it was. Raises DivergenceError."""
         recorded = ask.recorded
-        if recorded is None or recorded.outcome is None or REPLACED in _metadata(recorded.outcome):
+        if recorded is None or recorded.outcome is None or REPLACED in metadata_of(recorded.outcome):
             return
         tried, limit = recorded.attempt + 1, retry.attempts + (recorded.reopened or 0)
         if tried == limit or (tried < limit and STATUSES[recorded.outcome.status] is not Status.FAILED):
@@ -376,11 +376,6 @@ class Rehearsal(Execution):
         """Note how a step got its outcome."""
         assert ask.recorded is not None  # noqa: S101 - it was looked at
         self.steps.append(ReplayedStep(self.run_id, ask.recorded.seq, ask.name, source))
-
-
-def _metadata(entry: Entry) -> dict[str, Any]:
-    meta = view(entry.meta)
-    return (meta[record.METADATA] if len(meta) > record.METADATA else None) or {}
 
 
 def _sorted(values: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from everstep.errors import DivergenceError, JournalError, PrunedError
+from everstep.journal.track import metadata_of
 from everstep.model import FINISHED, KIND_NUMBER, STATUSES, Kind, Run, Status
 from everstep.run import causes, heart
 from everstep.run.flow import came_of_stopping
@@ -22,7 +23,6 @@ from everstep.run.replay_flow import replay_flow
 from everstep.run.result import RunResult
 from everstep.run.spawning import watch_threads
 from everstep.run.through import AS_CHILD, go_through
-from everstep.run.workflows import about_run
 from everstep.trail.late import running_loop
 from everstep.trail.reading import Reader
 from everstep.trail.rebuilding import WHOLE
@@ -63,7 +63,7 @@ class Replay(Life):
         if row.base > 0:
             raise PrunedError(run_id, 0, row.base, way_out=WHOLE)
         self._entries = Reader(self.trail.store).entries(row, 0, row.seq)
-        self.workflow.check_kind(run_id, about_run(self._entries[0]))
+        self.workflow.check_kind(run_id, metadata_of(self._entries[0]))
         self.run = Rehearsal(
             self.trail, run_id, self.workflow.name, self._entries, lenient=self.lenient, rerun=self.rerun,
             as_child=self.as_child, lease=self.lease,
@@ -75,7 +75,7 @@ class Replay(Life):
         self.run.root.up = here()
         read_forks(self.run, row)
         if row.forked_from is not None:
-            self.run.forked.others = called_again(self.run, self.workflow.changed_since(about_run(self._entries[0])))
+            self.run.forked.others = called_again(self.run, self.workflow.changed_since(metadata_of(self._entries[0])))
         self.args, self.kwargs = args, kwargs
         if not args and not kwargs:
             self.args, self.kwargs = self.workflow.parameters.spread(self._inputs(self._entries[0]))
@@ -147,7 +147,7 @@ class Replay(Life):
     def report(self, run: Run, mode: str, took: float) -> ReplayReport:
         """What was found, of a replay that took so many milliseconds."""
         found = self.run.found if self.lenient else self.run.found[:1]
-        was, now = about_run(self._entries[0]), self.workflow.fingerprint()
+        was, now = metadata_of(self._entries[0]), self.workflow.fingerprint()
         versions = changed_versions(was, now)
         beyond = {None} if self._error is not None else {None, self._entries[-1].seq}  # rows where it had failed
         went_past = run.status is Status.FAILED and bool(found) and found[0].seq in beyond

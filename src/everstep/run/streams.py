@@ -15,9 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec import record
-from everstep.codec.values import view
 from everstep.errors import DivergenceError, EverstepError, RunStoppedError
-from everstep.journal.track import CUT, flags_of
+from everstep.journal.track import CUT, flags_of, metadata_of
 from everstep.model import Kind
 from everstep.run import flow
 from everstep.run.arguments import IMMUTABLE
@@ -109,8 +108,7 @@ class _Open:
             await asyncio.get_running_loop().create_future()
 
     def _was_closed(self) -> bool:
-        meta = view(self.run.entry(self.cancelled or 0).meta)
-        return len(meta) > record.METADATA and _CLOSED in (meta[record.METADATA] or {})
+        return _CLOSED in metadata_of(self.run.entry(self.cancelled or 0))
 
     def let_go(self, close: Callable[[], None]) -> None:
         """Close it with the next step, or at the end; at once where no step is taken any more."""

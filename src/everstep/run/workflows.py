@@ -9,7 +9,6 @@ from functools import partial, update_wrapper
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from everstep.codec import chain, record
 from everstep.codec.homes import home_of
 from everstep.errors import MapDiffersError
 from everstep.model import Run
@@ -145,8 +144,3 @@ def workflow(
     """Make a function a workflow. Runs are known by its name: keep it, with `name`, when the function is renamed."""
     make = partial(Workflow, name=name)
     return make if function is None else make(function)
-
-
-def about_run(start: chain.Entry) -> dict[str, Any]:
-    """What was said of a run when it began."""
-    return record.read_meta(start)[record.METADATA] or {}

@@ -12,12 +12,13 @@ import pytest
 from everstep.codec.record import INPUTS, read_payload
 from everstep.codec.shown import brief, cut, safe, whole
 from everstep.errors import EverstepError
+from everstep.journal.track import metadata_of
 from everstep.model import Kind, Run, Status
 from everstep.policy.redaction import PLACEHOLDER
 from everstep.policy.rules import Rule
 from everstep.run.faults import Reach
 from everstep.run.runner import Runner
-from everstep.run.workflows import Workflow, about_run
+from everstep.run.workflows import Workflow
 from everstep.testing.network import no_network
 from everstep.testing.plugin import MARKER, UPDATED
 from everstep.trail.compare import MISSING, Change
@@ -195,7 +196,7 @@ def _inputs(trail: Trail, run: Run, workflow: Workflow[..., Any]) -> dict[str, A
     [start] = reader.entries(trail.store.run(run.id), 0, 0)
     shown = trail.step(run.id, 0, view=True).inputs or {}
     secret = [name for name, value in shown.items() if PLACEHOLDER.decode() in whole(value)]
-    missing = [*(about_run(start).get("named") or ()), *secret]
+    missing = [*(metadata_of(start).get("named") or ()), *secret]
     if missing:
         raise EverstepError(
             f"the run cannot be recorded again: of its inputs {', '.join(map(repr, missing))} could not be stored. "
