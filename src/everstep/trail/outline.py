@@ -250,12 +250,12 @@ class _Tree:
         self._reopenable.update(node for _, node in failed)
         self._unsettled.update(failed)
         by_outcome = {node.seq: node for _, node in failed}
-        chain = _chain(end) or self._guessed(end, [node for _, node in failed])
+        chain = chain_of(end) or self._guessed(end, [node for _, node in failed])
         while chain:
             node = by_outcome.pop(chain.pop(), None)
             if node is None:
                 continue
-            chain += _chain(node.record)
+            chain += chain_of(node.record)
             composite = node.begun.kind is Kind.COMPOSITE_START
             self._take_back(node, whole=not composite)
             if composite:  # its code runs again, over what it had recorded
@@ -340,7 +340,7 @@ def _inside(node: Node | None, other: Node) -> bool:
     return True
 
 
-def _chain(record: StepRecord) -> list[int]:
+def chain_of(record: StepRecord) -> list[int]:
     """The seqs of the failed steps that a failure came from, as its row says."""
     found = record.metadata.get(CHAIN)
     return [seq for seq in found if type(seq) is int] if type(found) is list else []

@@ -14,7 +14,7 @@ from everstep.trail.why import shapes, texts
 from everstep.trail.why.calls import Call, Story
 from everstep.trail.why.clues import Clues
 from everstep.trail.why.oddities import Group, Oddity, Sample, shown
-from everstep.trail.why.values import profile
+from everstep.trail.why.values import profile, same
 
 if TYPE_CHECKING:
     from everstep.trail.trail import Trail
@@ -79,12 +79,5 @@ def handed_on(inputs: Call, taker: Call) -> Iterator[tuple[str, Any]]:
     taken = taker.inputs.values() if isinstance(taker.inputs, dict) else [taker.inputs]
     known = [value for value in taken if isinstance(value, dict | list) and value]
     for name, value in inputs.output.items():
-        if isinstance(value, dict | list) and any(_same(value, each) for each in known):
+        if isinstance(value, dict | list) and any(same(value, each) for each in known):
             yield name, value
-
-
-def _same(one: Any, other: Any) -> bool:
-    try:
-        return bool(one == other)
-    except (TypeError, ValueError, RecursionError):  # arrays, and whatever else has an idea of its own of being equal
-        return False

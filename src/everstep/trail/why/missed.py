@@ -13,7 +13,7 @@ from everstep.trail.why.oddities import FEW, Group, Oddity, last_of, named, othe
 from everstep.trail.why.shapes import word
 from everstep.trail.why.texts import fault_of
 from everstep.trail.why.tracing import Trace
-from everstep.trail.why.values import Profile, kind_of
+from everstep.trail.why.values import Profile, kind_of, same
 from everstep.trail.why.where import frames
 
 _UNLIKE, _ALONE = 0.5, 0.3  # how much a key says, with another beside it that has what this one lacks, and without
@@ -49,7 +49,7 @@ def _had(trace: Trace, clues: Clues) -> list[Call]:
         return inside or [call for call in trace.calls if call in failed.feeds.values()]
     taken = list(_parts(failed.inputs))
     before = [call for call in trace.calls if call.completed and call.place < failed.place]
-    had = {call for call in before if call.output and any(_same(call.output, part) for part in taken)}
+    had = {call for call in before if call.output and any(same(call.output, part) for part in taken)}
     # Nothing may come from anywhere. Where the error is about it, it came from the like of what else was taken.
     names = {call.name for call in had} if "none" in clues.kinds and None in taken else set()
     return [call for call in before if call in had or (call.output is None and call.name in names)]
@@ -61,13 +61,6 @@ def _parts(inputs: Any) -> Iterator[Any]:
         yield value
         if isinstance(value, list | tuple):
             yield from value
-
-
-def _same(one: Any, other: Any) -> bool:
-    try:
-        return type(one) is type(other) and bool(one == other)
-    except (TypeError, ValueError, RecursionError):  # arrays, and whatever else has an idea of its own of being equal
-        return False
 
 
 def _is_plain(trace: Trace) -> bool:

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everstep.codec.record import StepRecord
 from everstep.errors import EverstepError, RunNotFoundError
-from everstep.journal.track import CHAIN
 from everstep.model import Status, StepError
 from everstep.trail.inside import is_map, items_of
-from everstep.trail.outline import Node, error_of
+from everstep.trail.outline import Node, chain_of, error_of
 from everstep.trail.owner import is_at_work
 from everstep.trail.why.calls import Call, Story, read
 from everstep.trail.why.given import given, handed_on
@@ -273,7 +272,7 @@ def _came_through(story: Story) -> list[Node]:
     level: Sequence[Node] = story.tree.steps
     if end is None:
         return _deepest([node for node in level if not node.superseded], _OPEN)
-    seqs, reason, path = _chain(end), error_of(end), list[Node]()
+    seqs, reason, path = chain_of(end), error_of(end), list[Node]()
     while True:
         failed = [node for node in level if node.status is Status.FAILED and not node.superseded]
         named = [node for node in failed if node.seq in seqs] or [
@@ -282,7 +281,7 @@ def _came_through(story: Story) -> list[Node]:
         if not named:
             return path
         path.append(named[0])
-        level, seqs, reason = named[0].children, _chain(named[0].record), named[0].error
+        level, seqs, reason = named[0].children, chain_of(named[0].record), named[0].error
 
 
 def _deepest(level: Sequence[Node], statuses: frozenset[Status]) -> list[Node]:
@@ -293,11 +292,6 @@ def _deepest(level: Sequence[Node], statuses: frozenset[Status]) -> list[Node]:
             return path
         path.append(found[-1])
         level = found[-1].children
-
-
-def _chain(row: StepRecord) -> list[int]:
-    found = row.metadata.get(CHAIN)
-    return [seq for seq in found if type(seq) is int] if type(found) is list else []
 
 
 def _same(one: StepError | None, other: StepError) -> bool:

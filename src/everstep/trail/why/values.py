@@ -157,6 +157,14 @@ def key_of(value: Any) -> str:
     return repr(value)
 
 
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are equal, and of one type."""
+    try:
+        return type(one) is type(other) and bool(one == other)
+    except (TypeError, ValueError, RecursionError):  # arrays, and whatever else has an idea of its own of being equal
+        return False
+
+
 def lacking(one: Profile, path: str) -> bool:
     """Whether a value has the place above a path, and not the path itself."""
     above = _LAST.sub("", path)
