@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from everstep import actual
+from everstep.codec.shown import cut
 from everstep.errors import AnswerError, QuestionError
 from everstep.trail.schemas import NotPlainError, derived, described, kind_of, nests, plain, shown
 
@@ -65,7 +66,7 @@ def check(question: dict[str, Any], answer: Any) -> None:
     problem = _problem(prompt, schema, options, answer)
     if problem is not None:
         words = described({"enum": options} if options is not None else schema)
-        raise AnswerError(prompt, problem, words if len(words) <= _WORDS else words[: _WORDS - 3] + "...")
+        raise AnswerError(prompt, problem, cut(words, _WORDS))
 
 
 def expired(question: dict[str, Any], now: datetime) -> bool:

@@ -9,6 +9,8 @@ import types
 from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from everstep.codec.shown import cut
+
 _SIMPLE: dict[Any, dict[str, Any]] = {
     bool: {"type": "boolean"}, int: {"type": "integer"}, float: {"type": "number"}, str: {"type": "string"},
     list: {"type": "array"}, dict: {"type": "object"}, None: {"type": "null"}, type(None): {"type": "null"}, Any: {},
@@ -218,5 +220,4 @@ def _followed(reference: str, root: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 120 else text[:117] + "..."
+    return cut(json.dumps(value, ensure_ascii=False, default=str), 120)

@@ -8,6 +8,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from everstep.codec import delta
+from everstep.codec.shown import cut
 from everstep.model import Redacted
 from everstep.trail.compare import MISSING, Change
 
@@ -90,9 +91,7 @@ def _same_until(old: str, new: str) -> int:
 
 
 def _marked(opening: str, text: str, closing: str) -> str:
-    if len(text) > _WIDE:
-        text = f"{text[: _WIDE - 3]}..."
-    return f"{opening}{_spelled(text)}{closing}" if text else ""
+    return f"{opening}{_spelled(cut(text, _WIDE))}{closing}" if text else ""
 
 
 def _middle(words: list[str]) -> str:
@@ -120,5 +119,4 @@ def is_long(value: Any) -> bool:
 
 
 def _value(value: Any, width: int | None) -> str:
-    text = repr(value)
-    return text if width is None or len(text) <= width else f"{text[: max(0, width - 3)]}..."
+    return repr(value) if width is None else cut(repr(value), width)

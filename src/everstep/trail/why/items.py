@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from everstep.codec.record import StepRecord
+from everstep.codec.shown import cut
 from everstep.model import FINISHED, Kind, Run, Status, StepError
 from everstep.trail.answers import question_text, questions
 from everstep.trail.inside import Failed, failed_so_far, item, items_of
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from everstep.trail.trail import Trail
 
 _ASKED = 10  # questions that are worth a line and a command
-_WIDE = 200  # characters that a prompt, or an option, may take
+WIDE = 160  # characters of a sentence that is not too long for a line or two
 _WRONG = frozenset({Status.FAILED, Status.PARTIAL})
 
 
@@ -42,12 +43,7 @@ def told(trail: Trail, trace: Trace, failed: Run | Failed) -> FailedItem:
 
 
 def _said(error: StepError | None) -> str | None:
-    return None if error is None else brief_text(" ".join(str(error).split()))
-
-
-def brief_text(text: str) -> str:
-    """A sentence that is not too long for a line or two."""
-    return text if len(text) <= 160 else text[:157] + "..."
+    return None if error is None else cut(" ".join(str(error).split()), WIDE)
 
 
 # What it waits for.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import TYPE_CHECKING
 
-from everstep.codec.shown import brief
+from everstep.codec.shown import brief, cut
 from everstep.model import Kind, Status
 from everstep.trail.answers import answered
 from everstep.trail.why import flows, missed, shapes, sources, texts
@@ -18,7 +18,7 @@ from everstep.trail.why.calls import Call, others
 from everstep.trail.why.clues import Clues, clues_of
 from everstep.trail.why.given import INPUTS, odd_inputs
 from everstep.trail.why.heard import alike
-from everstep.trail.why.items import brief_text, failed_parts, open_questions, questions_of, told
+from everstep.trail.why.items import WIDE, failed_parts, open_questions, questions_of, told
 from everstep.trail.why.oddities import FEW, Group, Oddity, Sample
 from everstep.trail.why.onward import last_done, last_good, nexts
 from everstep.trail.why.report import Confidence, Failure, Link, Repeated, Slow, Suspect, Why
@@ -271,7 +271,7 @@ def _chain(trace: Trace, first: list[tuple[Call, Suspect]]) -> Iterator[Link]:
     for end in trace.ends[:1]:
         error = trace.error
         said = f"the run ended with {' '.join(str(error).split())}" if error is not None else f"the run is {end.status}"
-        yield Link(end.run_id, end.seq, end.name, brief_text(said))
+        yield Link(end.run_id, end.seq, end.name, cut(said, WIDE))
     for place, call in enumerate(trace.path):
         yield Link(call.run_id, call.seq, call.name, _stood(trace, call, inner=place + 1 < len(trace.path)))
     for call, _ in first if not trace.at_work else ():
