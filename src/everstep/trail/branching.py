@@ -12,6 +12,7 @@ from everstep.codec import frame
 from everstep.codec.chain import Entry
 from everstep.codec.record import StepRecord, body
 from everstep.codec.values import encode
+from everstep.journal.track import is_unordered
 from everstep.model import Kind, Run
 from everstep.store.base import Store
 from everstep.trail.aligning import Item, align
@@ -20,7 +21,6 @@ from everstep.trail.outline import Node, outline
 from everstep.trail.reading import Reader
 
 _POSITION = re.compile(r"@\d+(?=/|$)")  # where a lane was spawned: an inserted step shifts it
-_UNORDERED = "unordered:"  # a lane in which the order of the rows is chance
 _WORD = re.compile(rb"\w+")
 _LOOKED_AT = 4_096  # bytes of a payload that its likeness to others is told by
 _FEW = 8  # steps, or lanes, inside a step that its likeness is told by
@@ -102,7 +102,7 @@ class Strand:
     def __init__(self, path: str, marks: list[Mark], numbers: Numbers) -> None:
         self.name = self.asked = _POSITION.sub("", path)
         self.place = None
-        if path.rpartition("/")[2].startswith(_UNORDERED):
+        if is_unordered(path):  # the order of the rows is chance there
             marks.sort(key=_out_of_order)
         self.marks = marks
         self.content = numbers.of(tuple(mark.content for mark in marks))

@@ -12,7 +12,7 @@ from contextlib import suppress
 from everstep.errors import RunNotFoundError, StaleWriterError
 from everstep.model import STATUS_NUMBER, Status
 from everstep.store.base import LEASE_SECONDS, Claim, RunRow, Store
-from everstep.trail.owner import is_gone, new_owner
+from everstep.trail.owner import is_at_work, new_owner
 
 _ACTIVE = STATUS_NUMBER[Status.ACTIVE]
 _OVERTAKEN = (RunNotFoundError, StaleWriterError)  # dropped there, or taken by somebody when the lease had ended
@@ -53,4 +53,4 @@ class Following:
 
 
 def _at_work(run: RunRow) -> bool:
-    return run.status == _ACTIVE and run.owner is not None and run.lease > time.time() and not is_gone(run.owner)
+    return run.status == _ACTIVE and is_at_work(run.owner, run.lease)

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from everstep.codec.shown import label
+from everstep.trail.schemas import nests
 
 _LONG = 2_000_000  # characters of a text that is still parsed
-_DEEP = 60  # values inside values
+_DEEP = 60  # values inside values: JSON of a thousand brackets is nothing that people read
 
 
 def parsed(text: Any) -> Any:
@@ -26,22 +27,7 @@ def parsed(text: Any) -> Any:
             found = _joined(text)
     except (ValueError, RecursionError):
         pass  # then it is a text, and what is wrong with it will be looked at
-    return found if _is_flat(found) else text
-
-
-def _is_flat(value: Any) -> bool:
-    """Whether a value can be gone through: JSON of a thousand brackets is nothing that people read."""
-    level = [value]
-    for _ in range(_DEEP):
-        level = [
-            part
-            for each in level
-            if isinstance(each, dict | list)
-            for part in (each.values() if isinstance(each, dict) else each)
-        ]
-        if not level:
-            return True
-    return False
+    return found if nests(found) <= _DEEP else text
 
 
 def _joined(text: str) -> Any:
