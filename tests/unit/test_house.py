@@ -194,6 +194,21 @@ def test_an_import_against_the_layers_is_seen(tmp_path: Path, file: str, line: s
     assert fault in found
 
 
+def missing_files(page: str) -> list[str]:
+    """The Python files that a page names, by the end of their paths, and that are not there."""
+    known = [f"/{relative(path)}" for path in python_files("src", "tests")]
+    named = re.findall(r"`([\w/]+\.py)`", page)
+    return [file for file in named if not any(path.endswith(f"/{file}") for path in known)]
+
+
+def test_every_file_that_the_architecture_names_is_there() -> None:
+    assert missing_files((ROOT / "ARCHITECTURE.md").read_text("utf-8")) == []
+    assert missing_files("**`run/flow.py`**, `run/flows.py`, `clock.py` and `journal.py`") == [
+        "run/flows.py",
+        "journal.py",
+    ]
+
+
 # The public names
 
 

@@ -66,9 +66,9 @@ class Runs(list[Run]):
 
 
 def open(url: str | os.PathLike[str], *, read_only: bool = False, redact: Iterable[Rule] = ()) -> Trail:  # noqa: A001 - everstep.open, as in io.open
-    """Open a trail: a path, `sqlite:///path`, `postgresql://...` or `:memory:`. Makes it when it is not there.
+    """Open a trail: a path, `sqlite:///path`, `file:///folder`, `postgresql://...` or `:memory:`. Raises an OpenError.
 
-    Raises an OpenError.
+    Makes it when it is not there.
     """
     return Trail(open_store(url, read_only=read_only), redact=redact)
 
