@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Coroutine, Generator, Iterable
 from typing import Any
 
 from everstep.errors import NotAwaitedError
 from everstep.run.lanes import Lane
+from everstep.run.steps import called_at
 from everstep.trail.late import asyncio, running_loop
 
 
@@ -16,7 +16,7 @@ class ToAwait(Coroutine[Any, Any, Any]):
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], name: str, lane: Lane | None) -> None:
         self._coroutine, self._name = coroutine, name
-        self._place = _caller()
+        self._place = "{}:{}".format(*called_at())
         self._known_to: dict[ToAwait, None] = {} if lane is None else lane.run.unawaited
         self._known_to[self] = None
 
@@ -63,11 +63,3 @@ def forgotten(unawaited: Iterable[ToAwait]) -> NotAwaitedError | None:
     for each in left:
         each.close()  # Python need not warn as well
     return left[0].error() if left else None
-
-
-def _caller() -> str:
-    """The line of the code that is not ours."""
-    frame = sys._getframe(1)  # noqa: SLF001 - whose line it is
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("everstep."):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -10,7 +10,7 @@ from functools import partial
 
 from everstep.run.batch import Batch
 from everstep.run.beginning import begun
-from everstep.run.lanes import CURRENT, OUTSIDE
+from everstep.run.lanes import outside
 from everstep.run.mapped import MapResult
 from everstep.run.through import cancel_all, go_through, go_through_awaited, terminable, terminable_task
 
@@ -48,12 +48,11 @@ def _work(batch: Batch) -> None:
 
 def _work_in_threads(batch: Batch) -> None:
     """`_work` several times at once. What is at work has ended when this returns."""
-    outside = contextvars.copy_context()
-    outside.run(CURRENT.set, OUTSIDE)  # the threads belong to no run: each item has its own
+    nowhere = outside()  # the threads belong to no run: each item has its own
     with ThreadPoolExecutor(batch.workers, thread_name_prefix="everstep-map") as pool:
         try:
             with terminable(batch.run):  # before the first of them begins: what it does is to be kept
-                jobs = [_submitted(pool, outside, batch) for _ in range(batch.workers)]
+                jobs = [_submitted(pool, nowhere, batch) for _ in range(batch.workers)]
                 wait(jobs)
         except BaseException as error:  # an interrupt too: the run is told of it, and it goes on its way
             batch.run.interrupt(error)
@@ -63,9 +62,9 @@ def _work_in_threads(batch: Batch) -> None:
         job.result()
 
 
-def _submitted(pool: ThreadPoolExecutor, outside: contextvars.Context, batch: Batch) -> Future[None]:
+def _submitted(pool: ThreadPoolExecutor, nowhere: contextvars.Context, batch: Batch) -> Future[None]:
     work = partial(contextvars.copy_context().run, _work, batch)
-    return outside.run(partial(pool.submit, work))
+    return nowhere.run(partial(pool.submit, work))
 
 
 # By awaiting.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from everstep.errors import ErasedError, EverstepError
 from everstep.model import Kind, Run, Status, StepError
 from everstep.trail.outline import Node, Outline, outline
-from everstep.trail.versions import CAPTURED
+from everstep.trail.versions import CAPTURED, CODE
 from everstep.trail.why.folding import Values
 from everstep.trail.why.heard import asked, said
 from everstep.trail.why.values import Profile, profile
@@ -127,7 +127,7 @@ class Story:
     @property
     def is_of_a_workflow(self) -> bool:
         """Whether a runner began it, which notes the code; what was recorded by hand goes on by hand."""
-        return self.tree.start is not None and "code" in self.tree.start.metadata
+        return self.tree.start is not None and CODE in self.tree.start.metadata
 
     @property
     def is_of_a_program(self) -> bool:
