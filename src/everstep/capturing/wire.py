@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from everstep.capturing.http import Head
-from everstep.run import faults
+from everstep.trail.failure import str_of
 
 _PIECE = 1 << 16  # bytes, the most that is taken at once of a body without chunks
 _LINE = 1 << 16  # bytes, the longest line there may be between chunks
@@ -195,7 +195,7 @@ def _saying(cls: type[Exception], message: str) -> Exception:
     error = _made(cls, args)
     if isinstance(error, ssl.SSLError) and (names := _OF_TLS.match(message)):
         error.library, error.reason = names.groups()
-    if faults.str_of(error) == message:
+    if str_of(error) == message:
         return error
     said = {"__str__": lambda _: message, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
     return _made(type(cls.__name__, (cls,), said), args)

@@ -32,6 +32,7 @@ from everstep.run.lanes import CURRENT, NODES, OF_TASK, Lane, here, outside
 from everstep.run.noted import log_of
 from everstep.run.runner import AsyncRunner, Runner
 from everstep.run.through import cancel_all
+from everstep.trail.failure import str_of
 
 if TYPE_CHECKING:
     from everstep.graph.graph import Graph
@@ -205,7 +206,7 @@ class Going:
     def _fail(self) -> None:
         first, *others = self._errors
         for other in others:
-            first.add_note(f"everstep: another node failed too, with {type(other).__name__}: {faults.str_of(other)}")
+            first.add_note(f"everstep: another node failed too, with {type(other).__name__}: {str_of(other)}")
         raise first
 
 

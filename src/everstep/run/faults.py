@@ -25,7 +25,7 @@ from everstep.codec.values import decode
 from everstep.errors import JournalError, RecordedError, RedactedValueWarning, UnknownClassError
 from everstep.model import StepError
 from everstep.run.lanes import Scope
-from everstep.trail.failure import ERRORS, VALIDATION
+from everstep.trail.failure import ERRORS, VALIDATION, str_of
 from everstep.trail.late import asyncio
 
 _MARKS = "__everstep_marks__"
@@ -185,14 +185,6 @@ def _invalid(cls: type[BaseException], message: str, kept: list[dict[str, Any]] 
     )  # fmt: skip
     title = message.partition("\n")[0].partition(" for ")[2]
     return said.__new__(said, title, [])
-
-
-def str_of(error: BaseException) -> str:
-    """The text of an exception, whatever its own code does."""
-    try:
-        return str(error)
-    except Exception as another:  # noqa: BLE001 - whatever an exception's own code does, there is a text
-        return f"(its text could not be had: {type(another).__name__})"
 
 
 def told(error: BaseException) -> StepError:

@@ -37,7 +37,7 @@ from everstep.run.flow import Suspended
 from everstep.run.lanes import NODES, Lane, Scope
 from everstep.run.retry import Retry
 from everstep.trail.compare import changes
-from everstep.trail.failure import described
+from everstep.trail.failure import described, str_of
 from everstep.trail.forking import REPLACED
 from everstep.trail.late import running_loop
 from everstep.trail.reading import Reader
@@ -319,7 +319,7 @@ class Rehearsal(Execution):
                         return
                     now = view(data)
             else:
-                now = f"{type(error).__qualname__}: {faults.str_of(error)}"
+                now = f"{type(error).__qualname__}: {str_of(error)}"
             sides = changes({"result": was}, {"result": now})
         self._differ(outcome, name, tuple(sides))
 
@@ -359,17 +359,8 @@ class Rehearsal(Execution):
         assert self.trail is not None  # noqa: S101 - as above
         return read_payload(entry, Reader(self.trail.store).fetch, self.reach.decode)
 
-    def note(
-        self,
-        ask: Ask,
-        span: int,
-        duration: float,
-        status: Status,
-        error: BaseException | None,
-        child: str | None = None,
-    ) -> None:
+    def note(self, ask: Ask, *_: Any, **__: Any) -> None:
         """Note that a step was served: there is no other outcome here that is logged."""
-        del span, duration, status, error, child
         self.went_through(ask, Source.RECORDED)
 
     def went_through(self, ask: Ask, source: Source) -> None:

@@ -8,12 +8,12 @@ from everstep.codec import chain
 from everstep.codec.record import StepRecord
 from everstep.codec.values import view
 from everstep.model import Status
-from everstep.run import faults
 from everstep.run.asked import Ask
 from everstep.run.lanes import CURRENT, OUTSIDE
 from everstep.run.log import RunLog
 from everstep.run.pen import Pen
 from everstep.trail.events import Event, Events, hide
+from everstep.trail.failure import str_of
 
 hide(CURRENT, OUTSIDE)  # what a handler of events calls is no step of the run
 
@@ -35,7 +35,7 @@ class Telling:
         """Tell whoever wants to know what happened."""
         if self.events and self.pen is not None:
             step = None if entry is None else StepRecord(self.run_id, entry, self.pen.scribe.fetch)
-            said = None if error is None else faults.str_of(error)
+            said = None if error is None else str_of(error)
             self.events.emit(Event(name, self.run_id, self.name, step, said))
 
     def tell_outcome(self, ask: Ask, error: BaseException | None) -> None:

@@ -34,12 +34,16 @@ def described(error: BaseException | StepError) -> list[Any]:
     return trimmed([*_said(error), None if trace is None else _whole(trace), _origin(error)])
 
 
-def _said(error: BaseException) -> tuple[str, str]:
+def str_of(error: BaseException) -> str:
+    """The text of an exception, whatever its own code does."""
     try:
-        message = str(error)
+        return str(error)
     except Exception as another:  # noqa: BLE001 - as above
-        message = f"(its text could not be had: {type(another).__name__})"
-    return type(error).__qualname__, _whole(message)
+        return f"(its text could not be had: {type(another).__name__})"
+
+
+def _said(error: BaseException) -> tuple[str, str]:
+    return type(error).__qualname__, _whole(str_of(error))
 
 
 def _origin(error: BaseException) -> list[Any]:
