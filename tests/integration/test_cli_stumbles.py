@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -238,6 +239,29 @@ def test_the_commands_for_a_run_whose_id_begins_like_an_option_work(tmp_path: Pa
         [told] = [line for line in shown.stderr.splitlines() if line.startswith("next: ")]
         done = run(*shlex.split(told)[2:])
         assert (done.exit_code, done.stdout) == (0, "n = 1\n"), told
+
+
+def test_an_id_that_is_taken_for_an_option_is_told_where_to_stand() -> None:
+    assert "begins with a dash goes last, after two dashes" in run("show", "-x").stderr
+    assert "two dashes" not in run("show", "r", "--al").stderr  # where another option was meant
+    assert "two dashes" not in run("doctor", "-x").stderr
+
+
+def test_a_program_whose_run_has_an_id_like_an_option_is_replayed_and_forked_as_we_say(tmp_path: Path) -> None:
+    (tmp_path / "hello.py").write_text("print('hello')\n")
+
+    def does(*words: str) -> tuple[int, str, list[str]]:
+        done = process(*words, cwd=tmp_path)
+        return done.code, done.stdout, shlex.split(done.stderr.rpartition(": everstep ")[2])
+
+    program = ("--", sys.executable, "hello.py")
+    code, printed, to_show = does("record", "--id=-x", "--trail", "t.db", *program)
+    assert (code, printed) == (0, "hello\n")
+    code, printed, _ = does(*to_show)
+    assert (code, printed.split()[:2]) == (0, ["run", "-x"])
+    _, _, to_replay = does("replay", "--mode", "verify", "--trail", "t.db", "--", "-x")
+    assert does(*to_replay)[:2] == (0, "hello\n"), to_replay
+    assert does("fork", "--at", "0", "--trail", "t.db", "--", "-x", *program)[:2] == (0, "hello\n")
 
 
 # what was typed, and what is told

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
 import warnings
 from contextlib import suppress
@@ -15,7 +14,7 @@ from everstep.capturing.command import VARIABLE
 from everstep.capturing.running import run_program
 from everstep.capturing.session import Session
 from everstep.cli import exits
-from everstep.cli.launching import LEFT_OUT
+from everstep.cli.launching import LEFT_OUT, typed
 from everstep.errors import (
     DivergenceError,
     EverstepError,
@@ -162,20 +161,19 @@ def _say_what_settles(said: dict[str, Any], run_id: str, seq: int) -> None:
 
 def _forking(said: dict[str, Any], run_id: str, at: int) -> str:
     """How to go on with the program as it is."""
-    return f"{_command(said, 'fork', run_id, '--at', at)} -- {shlex.join(said['words'])}"
+    return _command(said, "fork", run_id, "--at", at, "--", *said["words"])
 
 
 def _resuming(said: dict[str, Any], run_id: str) -> str:
-    return f"{_command(said, 'resume', run_id)} -- {shlex.join(said['words'])}"
+    return _command(said, "resume", run_id, "--", *said["words"])
 
 
 def _command(said: dict[str, Any], *words: object) -> str:
     """A command line of ours that works where this program was named."""
-    trail = ["--trail", said["named"]] if said.get("named") else []
-    if trail and said["named"] != said["trail"] and not said.get("noted"):
+    if said.get("named") and said["named"] != said["trail"] and not said.get("noted"):
         said["noted"] = True
         _say(LEFT_OUT)
-    return shlex.join(["everstep", *map(str, words), *trail])
+    return typed(words, said.get("named"))
 
 
 def _say(text: object) -> None:

@@ -20,7 +20,16 @@ _PROGRAM = re.compile(r"(^|/)python[\d.]*$|\.py$")
 _SETTINGS: dict[str, Any] = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 
 children_option = click.option("--children", is_flag=True, help="Record the Python programs that it starts, too.")
-command_argument = click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ...]")
+
+
+def _program(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of a program. After `-- -RUN`, which only dashes keep from being an option, its own dashes are left."""
+    return given[1:] if given[:1] == ("--",) else given
+
+
+command_argument = click.argument(
+    "command", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ...]", callback=_program
+)
 
 
 @click.command(context_settings=_SETTINGS)

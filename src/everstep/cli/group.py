@@ -143,6 +143,8 @@ def _hint(error: click.ClickException) -> str:
     if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name in {"run", "a", "b"}:
         return " `everstep runs` lists them."
     context = error.ctx if isinstance(error, click.UsageError) else None
+    if isinstance(error, click.NoSuchOption) and not error.possibilities and context and "RUN" in context.get_usage():
+        return " The id of a run that begins with a dash goes last, after two dashes."
     extra = re.fullmatch(r"Got unexpected extra argument \((\d+)\)", error.format_message())
     if context is None or extra is None or "RUN[@SEQ]" not in context.get_usage():
         return ""

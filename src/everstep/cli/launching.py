@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,9 @@ from everstep.trail.naming import DEFAULT, MEMORY, TRAIL, folder_of, is_url, wit
 
 LEFT_OUT = "The password is left out of what to type: put it into PGPASSWORD or ~/.pgpass."
 DURABILITIES = ("sync", "async", "exit")
+_OF_A_RUN = frozenset(  # their first word is an id
+    {"answer", "cancel", "compare", "diff", "fork", "replay", "resume", "show", "state", "steps", "why"}
+)
 _FLAGS = frozenset({"--children", "--quiet", "--json"})
 _WITH_WORD = frozenset({"--id", "--durability", "--trail"})
 
@@ -27,6 +31,16 @@ _WITH_WORD = frozenset({"--id", "--durability", "--trail"})
 def url_of(named: str | None) -> str:
     """The trail that is meant."""
     return named or os.environ.get(TRAIL) or DEFAULT
+
+
+def typed(words: Sequence[object], trail: str | None) -> str:
+    """A command line of ours, as a shell takes it, with the trail of this name. The words of a program come last."""
+    said, where = list(map(str, words)), ["--trail", trail] if trail else []
+    end = said.index("--", 2) if "--" in said[2:] else len(said)
+    if said[0] in _OF_A_RUN and said[1].startswith("-"):  # an id that would be taken for an option
+        last = next((n for n in range(2, end) if said[n].startswith("--")), end)
+        return shlex.join(["everstep", said[0], *said[last:end], *where, "--", *said[1:last], *said[end:]])
+    return shlex.join(["everstep", *said[:end], *where, *said[end:]])
 
 
 def launch(trail: str | None, command: Sequence[str], said: dict[str, Any]) -> None:

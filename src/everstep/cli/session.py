@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from everstep.cli import exits
-from everstep.cli.launching import LEFT_OUT, url_of
+from everstep.cli.launching import LEFT_OUT, typed, url_of
 from everstep.cli.output import Output
 from everstep.errors import EverstepError, RunNotFoundError, UnreadableError
 from everstep.trail.late import Late
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _IDS = 200  # that a shell is offered
-_OF_A_RUN = frozenset({"answer", "diff", "show", "state", "why"})  # and no program: their first word is an id
 # A command that becomes a program opens no trail.
 _MODEL, _BASE = Late("everstep.model"), Late("everstep.store.base")
 _OWNER, _TRAIL = Late("everstep.trail.owner"), Late("everstep.trail.trail")
@@ -71,16 +70,10 @@ class Session:
 
     def command(self, *words: object) -> str:
         """A command line of ours that works where this one was typed."""
-        trail = ["--trail", self.shown] if self.shown else []
         if self.shown != self.named and not self._noted:
             self._noted = True
             click.get_current_context().call_on_close(lambda: self.output.talk(LEFT_OUT))
-        said = list(map(str, words))
-        at = said.index("--") if "--" in said else len(said)  # what follows are the words of a program
-        if said[0] in _OF_A_RUN and said[1].startswith("-"):  # an id that would be taken for an option
-            last = next((n for n, word in enumerate(said[2:], 2) if word.startswith("--")), at)
-            return shlex.join(["everstep", said[0], *said[last:], *trail, "--", *said[1:last]])
-        return shlex.join(["everstep", *said[:at], *trail, *said[at:]])
+        return typed(words, self.shown)
 
 
 def _way_to_one(missing: Path) -> str:
