@@ -20,6 +20,7 @@ import everstep
 from everstep import Runner, Status, Trail, pause, step, workflow
 from everstep.errors import EverstepError, LeaseWarning, OwnedError, StoreError
 from everstep.run import heart
+from everstep.trail import leaving
 from tests.integration.failing import WORLD, act
 from tests.integration.test_run_kills import recorded
 from tests.integration.workloads import go, lines, started, stop, until
@@ -275,7 +276,7 @@ def test_an_error_that_nobody_foresaw_is_told_once_and_the_leases_are_kept_on(
 
     monkeypatch.setattr(heart, "_renew", fails)
     monkeypatch.setattr(heart, "_BEAT", 0.01)
-    monkeypatch.setattr(heart, "_told", set())
+    monkeypatch.setattr(leaving, "_told", set())
 
     @workflow
     def waits() -> None:
@@ -303,7 +304,7 @@ def test_a_run_that_could_not_be_given_up_is_given_up_when_the_store_lets_it(
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(heart, "_told", set())
+    monkeypatch.setattr(leaving, "_told", set())
     monkeypatch.setattr(trail.store, "renew", fails)
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
@@ -311,6 +312,6 @@ def test_a_run_that_could_not_be_given_up_is_given_up_when_the_store_lets_it(
             Runner(trail).run(interrupted, id="r")
         end = time.monotonic() + 30
         while trail.run("r").owner is not None:
-            heart.give_up_again()
+            leaving.give_up_again()
             assert time.monotonic() < end
     assert not errors

@@ -8,11 +8,10 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from everstep.errors import ClosedError, DamagedError, EverstepError, LeaseWarning, StaleWriterError, StoreError
+from everstep.errors import DamagedError, StaleWriterError
 from everstep.store.base import Store
 from everstep.trail.answers import CANCEL, STOP
-from everstep.trail.events import warn_in_any_case
-from everstep.trail.scribe import Scribe
+from everstep.trail.leaving import give_up_again, pass_over
 
 if TYPE_CHECKING:
     from everstep.run.execution import Execution
@@ -21,8 +20,6 @@ _BEAT = 0.5  # seconds between two looks
 
 _lock = threading.Lock()
 _runs: weakref.WeakSet[Execution] = weakref.WeakSet()
-_kept: list[Scribe] = []  # of runs that nobody works on, and that could not be given up
-_told: set[type[Exception]] = set()
 _live = 0
 _thread: threading.Thread | None = None
 
@@ -37,8 +34,9 @@ def begin(run: Execution) -> None:
     global _live, _thread  # noqa: PLW0603 - one heart for the process
     with _lock:
         _live += 1
-        if run.pen is None:
+        if run.pen is None or run.trail is None:
             return
+        run.trail.at_work.add(run.pen.scribe)
         if run.pen.scribe.claim.seq == 0:  # it was made just now, and need not be renewed yet
             run.renewed = time.monotonic()
         _runs.add(run)
@@ -53,51 +51,18 @@ def end(run: Execution) -> None:
     with _lock:
         _live -= 1
         _runs.discard(run)
-
-
-def give_up(scribe: Scribe) -> None:
-    """Let others take the run. If the store cannot say so now, it is told as soon as it can."""
-    try:
-        scribe.store.renew(scribe.claim, 0)
-    except EverstepError as error:  # a run that another has, or a trail that was closed, needs nothing more
-        if isinstance(error, StoreError) and not isinstance(error, ClosedError):
-            with _lock:
-                _kept.append(scribe)
-
-
-def give_up_again() -> None:
-    """Try once more where it failed."""
-    with _lock:
-        again, _kept[:] = _kept[:], ()
-    for scribe in again:
-        try:
-            give_up(scribe)
-        except Exception as error:  # noqa: BLE001 - as below
-            with _lock:
-                _kept.append(scribe)
-            _pass_over(error)
+        if run.pen is not None and run.trail is not None:
+            run.trail.at_work.discard(run.pen.scribe)
 
 
 def _beat() -> None:
     while True:
         time.sleep(_BEAT)
         try:
-            if _kept:
-                give_up_again()
+            give_up_again()
             _look_after_all()  # in a function of its own: while the heart sleeps, it holds on to no run
         except Exception as error:  # noqa: BLE001 - whatever it is, without a heart every run would be lost
-            _pass_over(error)
-
-
-def _pass_over(error: Exception) -> None:
-    """Go on. The runs' own next writes meet what stores raise, and say so; what nobody foresaw is told here, once."""
-    if not isinstance(error, EverstepError) and type(error) not in _told:
-        _told.add(type(error))
-        warn_in_any_case(
-            f"a lease was not renewed, or a request not heard ({type(error).__name__}: {error}). It is tried again; "
-            "where that fails until the lease ends, another process may take the run. Please report this.",
-            LeaseWarning,
-        )
+            pass_over(error)
 
 
 def _look_after_all() -> None:
@@ -123,7 +88,7 @@ def _renew_due(runs: Iterable[Execution]) -> None:
             except StaleWriterError as lost:
                 run.lose(lost.with_traceback(None))  # whose frames know all the others
             except Exception as error:  # noqa: BLE001 - as above, and it is no matter of the other runs
-                _pass_over(error)
+                pass_over(error)
 
 
 def _renew(run: Execution) -> None:
@@ -146,4 +111,4 @@ def _hear(store: Store, runs: Sequence[Execution]) -> None:
         for run in runs if len(runs) > 1 else ():
             _hear(store, [run])
     except Exception as error:  # noqa: BLE001 - as above, and it is no matter of the other stores
-        _pass_over(error)
+        pass_over(error)

@@ -45,6 +45,7 @@ from everstep.trail.answers import CANCEL, cancel, unknown_prompt
 from everstep.trail.beginning import Beginning, begin, check_inputs
 from everstep.trail.detail import text
 from everstep.trail.late import asyncio
+from everstep.trail.leaving import give_up
 from everstep.trail.reading import Reader
 from everstep.trail.scribe import Scribe
 from everstep.trail.trail import Trail
@@ -107,7 +108,6 @@ class Life:
         if self.made is not None:
             self._took(trail, self.made)
             return None
-        heart.give_up_again()
         for tries_left in reversed(range(_TRIES)):
             try:
                 return self._begin_stored(trail, run_id, tags, parent)
@@ -149,7 +149,7 @@ class Life:
             # Whether it was there is seen by its epoch: another process may have begun it since it was looked for.
             self._take_up(trail, Pen(scribe, self.durability), known=scribe.claim.epoch > 1)
         except BaseException:  # an interrupt too: nobody else would give the run up
-            heart.give_up(scribe)
+            give_up(scribe)
             raise
         self._live()
 
@@ -360,7 +360,7 @@ class Life:
         finally:
             pen.failure = pen.failure or RunStoppedError(run.run_id, None, "has ended")
             if self.left_open:
-                heart.give_up(pen.scribe)
+                give_up(pen.scribe)
                 with suppress(EverstepError):  # a store that fails is told of by whatever led here
                     self._heed_requests()
 

@@ -16,6 +16,7 @@ from everstep.model import FINISHED, KINDS, STATUSES, Kind, Status, StepError
 from everstep.store.base import RunQuery, RunRow
 from everstep.trail import asking
 from everstep.trail.beginning import begin
+from everstep.trail.leaving import give_up
 from everstep.trail.owner import HELD, is_copy, is_gone
 from everstep.trail.reading import Reader
 
@@ -136,7 +137,7 @@ def answer(trail: Trail, run: RunRow, value: Any, pause: int | None, *, retry: b
             )
         )  # fmt: skip
     finally:
-        trail.store.renew(scribe.claim, 0)
+        give_up(scribe)
 
 
 def _by_name(step: StepRecord, names: list[str], value: Any) -> dict[str, Any]:
@@ -195,9 +196,14 @@ def cancel(trail: Trail, run: RunRow) -> None:
     except OwnedError:  # somebody took it up just now
         trail.store.request(run.id, CANCEL)
         return
-    error = StepError("RunCancelledError", str(RunCancelledError(run.id)))
-    trail.store.append(scribe.row("end", Status.CANCELLED, kind=Kind.END, status=Status.CANCELLED, error=error))
-    for child in trail.store.runs(RunQuery(parent=run.id, limit=_CHILDREN)):
-        if STATUSES[child.status] not in FINISHED:
-            with suppress(RunFinishedError):  # by itself, just now
-                cancel(trail, child)
+    try:
+        # Those inside first: where this is cut off, the run has not ended yet, and can be cancelled again.
+        for child in trail.store.runs(RunQuery(parent=run.id, limit=_CHILDREN)):
+            if STATUSES[child.status] not in FINISHED:
+                with suppress(RunFinishedError):  # by itself, just now
+                    cancel(trail, child)
+        error = StepError("RunCancelledError", str(RunCancelledError(run.id)))
+        trail.store.append(scribe.row("end", Status.CANCELLED, kind=Kind.END, status=Status.CANCELLED, error=error))
+    except BaseException:
+        give_up(scribe)
+        raise

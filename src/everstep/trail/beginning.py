@@ -29,6 +29,7 @@ from everstep.store.base import LEASE_SECONDS, Append, Claim, NewRun, RunRow, St
 from everstep.trail.compare import changes
 from everstep.trail.detail import number_of, text
 from everstep.trail.late import Late, asyncio
+from everstep.trail.leaving import give_up_again
 from everstep.trail.owner import is_gone, new_owner
 from everstep.trail.reading import Reader
 from everstep.trail.scribe import Scribe
@@ -177,6 +178,7 @@ def _continue(store: Store, gate: Gate, run: RunRow, inputs: Any, lease: float) 
     if status is Status.COMPLETED:
         raise RunFinishedError(run.id, status)
     check_inputs(store, gate, run, inputs)
+    give_up_again()
     give_up_for_dead(store, run)
     claim = store.claim(run.id, new_owner(), lease)
     # With another head it was worked on since it was looked at, and may have ended.

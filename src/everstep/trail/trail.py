@@ -34,10 +34,12 @@ from everstep.trail.detail import text
 from everstep.trail.events import Events
 from everstep.trail.forking import Forking, fork
 from everstep.trail.late import Late
+from everstep.trail.leaving import give_up, give_up_again
 from everstep.trail.numbers import check_limit, position, whole
 from everstep.trail.opening import open_store
 from everstep.trail.reading import Reader
 from everstep.trail.recorder import Recorder
+from everstep.trail.scribe import Scribe
 
 if TYPE_CHECKING:
     from everstep.trail.bisecting import Bisection
@@ -84,6 +86,7 @@ class Trail:
         self.gate = Gate(extra=tuple(redact))
         self.events = Events()
         self.on = self.events.on
+        self.at_work = set[Scribe]()  # of the runs that runners have in hand
 
     # Recording.
 
@@ -109,6 +112,7 @@ class Trail:
 
     def cancel(self, run_id: str) -> None:
         """End a run. Whoever works on it is asked to: steps at work are finished and kept, no further one is taken."""
+        give_up_again()
         answers.cancel(self, self.store.run(self._id(run_id)))
 
     def stop(self, run_id: str) -> bool:
@@ -368,8 +372,10 @@ class Trail:
         return self.store
 
     def close(self) -> None:
-        """Write what waits and let go of the file. Idempotent."""
+        """Write what waits, give up the runs that are at work, and let go of the file. Idempotent."""
         self.events.settle(_PATIENCE)
+        for scribe in list(self.at_work):  # whose runs cannot write any more
+            give_up(scribe)
         self.store.close()
 
     def __enter__(self) -> Self:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
-from everstep.errors import EverstepError
 from everstep.policy.rules import Rule
 from everstep.trail.beginning import Beginning, begin, drafted, made_awaited, owned, threaded
 from everstep.trail.forking import Forking, fork
 from everstep.trail.late import asyncio
+from everstep.trail.leaving import give_up
 from everstep.trail.recorder import AsyncRecorder
 from everstep.trail.scribe import Scribe
 from everstep.trail.trail import Trail
@@ -37,11 +36,6 @@ def _off_the_loop(
     return ask
 
 
-def _give_up(scribe: Scribe) -> None:
-    with suppress(EverstepError):  # nobody waits who could be told; its lease ends by itself
-        scribe.store.renew(scribe.claim, 0)
-
-
 class AsyncTrail:
     """`Trail` for event loops. `trail` is the one underneath, for code off the loop."""
 
@@ -59,7 +53,7 @@ class AsyncTrail:
     async def record(self, run_id: str | None = None, **detail: Unpack[Beginning]) -> AsyncRecorder:
         """Begin a run, or continue one that has not ended, as `Trail.record` does."""
         where = self.trail.store, self.trail.gate, run_id
-        new = await made_awaited(partial(drafted, *where, **detail), _give_up)
+        new = await made_awaited(partial(drafted, *where, **detail), give_up)
         return AsyncRecorder(new) if new is not None else await self._recorder(partial(begin, *where, **detail))
 
     async def fork(self, run_id: str, at: int | None = None, **detail: Unpack[Forking]) -> AsyncRecorder:
@@ -73,7 +67,7 @@ class AsyncTrail:
             scribe.prepare()  # here, so that the first step need not read on the loop
             return scribe
 
-        return AsyncRecorder(await owned(threaded(make), _give_up))
+        return AsyncRecorder(await owned(threaded(make), give_up))
 
     run = _off_the_loop(Trail.run)
     runs = _off_the_loop(Trail.runs)
