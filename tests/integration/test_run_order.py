@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 import everstep
-from everstep import Trail, current, step, workflow
+from everstep import AsyncRunner, Trail, current, step, workflow
 from everstep.errors import ConcurrentStepsError, DivergenceError, UnknownLoopError
 from everstep.testing import always_replay
+from everstep.testing.others import moved_clock
 from tests.integration.running import Crash, act, act_later, calls, crashed, names, rows, run, twice
 
 # Any order.
@@ -283,6 +284,20 @@ module.run(trail, module.{flow.name}, 1.5, id="r")
         slept = [row.duration_ms for row in rows(trail, "r") if row.node_name == "sleep"]
         assert slept[-1] < 1500  # all of it would be more
         assert run(trail, flow, id="r").restored
+
+
+def test_a_sleep_is_no_longer_when_the_clock_was_set_back_since_it_began(trail: Trail) -> None:
+    """Promise 14: clocks are for people, and a run does not wait until theirs has caught up."""
+    with moved_clock(3600):
+        run(trail, sleeping_later, 0.01, id="r")
+        began = next(row.seq for row in rows(trail, "r") if row.node_name == "sleep")
+        trail.fork("r", began, id="cut off in its sleep").release()
+
+    async def resumed() -> Any:
+        async with asyncio.timeout(60):
+            return await AsyncRunner(trail).run(sleeping_later, id="cut off in its sleep")
+
+    assert asyncio.run(resumed()).value == "after"
 
 
 @pytest.mark.parametrize("seconds", [-1, "1", None])

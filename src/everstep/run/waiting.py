@@ -174,7 +174,8 @@ def _slept(run: Execution, ask: Ask, seconds: float, loop: asyncio.AbstractEvent
         if run.pen is not None and run.trail is not None:
             if recorded is not None:
                 began = run.trail.step(run.run_id, recorded.seq, view=True).started_at
-                left = max(0.0, seconds - (actual.now() - began).total_seconds())
+                # All of it at most: the clock may have been set back since.
+                left = min(max(0.0, seconds - (actual.now() - began).total_seconds()), seconds)
             else:
                 with run.lock:
                     run.begun(inner.scope)
