@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 import everstep
 from everstep import AsyncRunner, Runner, Status, Trail, pause, workflow
 from everstep.errors import ClosedError, StoreError
+from everstep.run import heart
 from everstep.testing.faults import FaultyDisk
 from tests.integration.running import act, act_later, calls, crashed
 
@@ -123,3 +126,38 @@ def test_a_trail_that_is_closed_by_a_run_of_it_leaves_the_run_to_the_next_one(tm
         with everstep.open(tmp_path / "trail.db") as again:
             assert asyncio.run(AsyncRunner(again).run(flow, id=flow.name)).value == "then"
         assert calls == ["then"]
+
+
+def forked_off(how: str, trail: Trail) -> None:
+    """What a process does that is forked off in the middle of a run, to leave it."""
+    if how == "closes the trail":
+        trail.close()
+        os._exit(0)
+    if how == "looks after the run":
+        os._exit(len(heart._runs))
+    if how == "exits":
+        sys.exit()
+    raise ValueError(how)
+
+
+@pytest.mark.parametrize("how", ["closes the trail", "looks after the run", "exits", "fails"])
+def test_a_process_that_is_forked_off_in_a_run_does_not_give_the_run_up(tmp_path: Path, how: str) -> None:
+    """Promise 4: the run is at work in the parent, and nobody may take it there."""
+    trail, parent = everstep.open(tmp_path / "trail.db"), os.getpid()
+
+    @workflow
+    def forking() -> tuple[int, bool]:
+        act("before")
+        child = os.fork()
+        if child == 0:
+            forked_off(how, trail)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return code, trail.run("r").owner is None
+
+    try:
+        result = Runner(trail).run(forking, id="r")
+    finally:
+        if os.getpid() != parent:
+            os._exit(0)
+    assert result.value == (0, False)
+    trail.close()

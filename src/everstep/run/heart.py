@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -112,3 +113,13 @@ def _hear(store: Store, runs: Sequence[Execution]) -> None:
             _hear(store, [run])
     except Exception as error:  # noqa: BLE001 - as above, and it is no matter of the other stores
         pass_over(error)
+
+
+def _born() -> None:
+    """In a forked child: the runs at work stay with the parent, which keeps their leases for as long as it lives."""
+    global _lock  # noqa: PLW0603 - as above
+    _lock = threading.Lock()
+    _runs.clear()
+
+
+os.register_at_fork(after_in_child=_born)

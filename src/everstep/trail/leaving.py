@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 from everstep.errors import ClosedError, EverstepError, LeaseWarning, StoreError
@@ -15,6 +16,8 @@ _told: set[type[Exception]] = set()
 
 def give_up(scribe: Scribe) -> None:
     """Let others take the run. If the store cannot say so now, it is told as soon as it can."""
+    if scribe.process != os.getpid():  # a fork of it, which ends or closes the trail: the run is still at work there
+        return
     try:
         scribe.store.renew(scribe.claim, 0)
     except EverstepError as error:  # a run that another has, or a trail that was closed, needs nothing more

@@ -51,7 +51,7 @@ class Scribe:
         self._names: dict[str, str] = {}  # of steps, as they are stored
         self._lost = False
         self._outdated = False
-        self._process = os.getpid()  # a fork of it has the same right, and may not use it
+        self.process = os.getpid()  # a fork of it has the same right, and may not use it
         self.reopens = reopens  # the run had ended: its next step makes it active again
 
     def step(self, name: str, **detail: Unpack[Detail]) -> Append:
@@ -174,7 +174,7 @@ class Scribe:
 
     def _ready(self) -> None:
         """Look where the store stands, if that is not known."""
-        if self._process != os.getpid():
+        if self.process != os.getpid():
             raise ForkedError(self.claim.run_id)
         if self._lost or self._outdated:
             self._catch_up()
