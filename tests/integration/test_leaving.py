@@ -161,3 +161,23 @@ def test_a_process_that_is_forked_off_in_a_run_does_not_give_the_run_up(tmp_path
             os._exit(0)
     assert result.value == (0, False)
     trail.close()
+
+
+@pytest.mark.parametrize("place", [":memory:", "trail.db"])
+def test_runs_that_nobody_works_on_are_listed_page_by_page(tmp_path: Path, place: str) -> None:
+    with everstep.open(place if place == ":memory:" else tmp_path / place) as trail:
+        held = [trail.record(f"at work {number}") for number in range(250)]
+        for number in range(5):
+            trail.record(f"left {number}").release()
+        trail.record("ended").finish()
+        first = trail.runs(status="interrupted", limit=3)
+        rest = trail.runs(status="interrupted", limit=3, cursor=first.cursor)
+        held[0].release()
+        last = trail.runs(status="interrupted", limit=1, cursor=str(trail.store.run("left 0").key))
+        with pytest.raises(ValueError, match="unheard"):
+            trail.runs(status="unheard of")
+    assert [run.id for run in (*first, *rest, *last)] == [
+        *(f"left {number}" for number in range(4, -1, -1)),
+        "at work 0",
+    ]
+    assert (rest.cursor, last.cursor) == (None, None)

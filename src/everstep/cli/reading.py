@@ -18,15 +18,14 @@ from everstep.codec.record import StepRecord
 from everstep.errors import RunNotFoundError
 from everstep.model import FINISHED, Checkpoint, CheckpointKind, Kind, Run, Status
 from everstep.store.base import ALL, RunQuery
+from everstep.trail.listing import INTERRUPTED
 from everstep.trail.owner import is_copy
-from everstep.trail.trail import Runs, Trail
+from everstep.trail.trail import Trail
 
 _OF_RUNS = FINISHED | {Status.ACTIVE, Status.PAUSED}
-_INTERRUPTED = "interrupted"  # active, and at work nowhere: no status that is stored
-_STATUSES = [*(str(word) for word in Status if word in _OF_RUNS), _INTERRUPTED]
+_STATUSES = [*(str(word) for word in Status if word in _OF_RUNS), INTERRUPTED]
 # How a row stands that only begins something: its status is of then, and how it ended stands in another row.
 _BEGINNINGS = {Kind.INTENT: "begun", Kind.COMPOSITE_START: "begun", Kind.PAUSE: "asked"}
-_PAGE = 200  # runs that are looked at together
 WIDE = 200  # characters that a value may take in a list
 _NUMBERS = frozenset({"entries", "errors", "took", "children"})
 _SPARE = ("entries", "took", "errors", "tags")  # which go first in a narrow window: the id must be there to copy
@@ -86,7 +85,7 @@ def runs(
     wanted: dict[str, Any] = {"workflow": workflow, "tags": tags, "since": since}
     if not everything:
         wanted["parent"] = None if parent is None else trail.run(parent).id
-    found = _runs(trail, status, wanted, limit, cursor)
+    found = trail.runs(status=status, limit=limit, cursor=cursor, **wanted)
     rows = [(run, is_interrupted(trail, run), _inside(trail, run)) for run in found]
     if here.output.as_json:
         listed = [{**plain.run(run, interrupted=lost), "children": inside} for run, lost, inside in rows]
@@ -107,24 +106,6 @@ def runs(
         here.output.talk(f"no run there. Runs inside others: {here.command('runs', *words, '--all')}")
     else:
         ending(here, "run", len(rows), found.cursor, *words, *(["--all"] if everything else []))
-
-
-def _runs(trail: Trail, status: str | None, wanted: dict[str, Any], limit: int, cursor: str | None) -> Runs:
-    """A page of runs. Whether one is interrupted is seen only by looking at it."""
-    if status != _INTERRUPTED:
-        return trail.runs(status=status, limit=limit, cursor=cursor, **wanted)
-    found = Runs()
-    while True:
-        page = trail.runs(status=Status.ACTIVE, limit=_PAGE, cursor=cursor, **wanted)
-        for run in page:
-            if is_interrupted(trail, run):
-                if len(found) == limit:
-                    found.cursor = str(trail.store.run(found[-1].id).key)
-                    return found
-                found.append(run)
-        cursor = page.cursor
-        if cursor is None:
-            return found
 
 
 def _inside(trail: Trail, run: Run) -> int:

@@ -13,7 +13,6 @@ from everstep.codec.record import StepRecord
 from everstep.errors import RunNotFoundError, StoreError
 from everstep.model import (
     KIND_NUMBER,
-    STATUS_NUMBER,
     STATUSES,
     Checkpoint,
     CheckpointKind,
@@ -35,6 +34,7 @@ from everstep.trail.events import Events
 from everstep.trail.forking import Forking, fork
 from everstep.trail.late import Late
 from everstep.trail.leaving import give_up, give_up_again
+from everstep.trail.listing import standing
 from everstep.trail.numbers import check_limit, position, whole
 from everstep.trail.opening import open_store
 from everstep.trail.reading import Reader
@@ -151,14 +151,16 @@ class Trail:
         limit: int = 100,
         cursor: str | None = None,
     ) -> Runs:
-        """Runs, newest first. A `parent` of None asks for those at the top; left out, for all."""
+        """Runs, newest first. A `parent` of None asks for those at the top; left out, for all.
+
+        The status `interrupted` asks for active ones that nobody works on.
+        """
         check_limit(limit)
         query = RunQuery(
-            status=STATUS_NUMBER[Status(status)] if status is not None else None, workflow=workflow,
-            tags=gated_tags(self.gate, tags), since=to_micros(since) if since is not None else None, parent=parent,
-            before=position(cursor), limit=min(limit, ALL) + 1,
+            workflow=workflow, tags=gated_tags(self.gate, tags), since=to_micros(since) if since is not None else None,
+            parent=parent, before=position(cursor), limit=min(limit, ALL) + 1,
         )  # fmt: skip
-        rows = self.store.runs(query)
+        rows = standing(self.store, query, status)
         page = Runs(map(_public, rows[:limit]))
         page.cursor = str(rows[limit - 1].key) if len(rows) > limit else None
         return page
