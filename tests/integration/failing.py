@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from everstep import AsyncRunner, Runner, RunResult, Trail, step, workflow
-from tests.integration.running import Calls
+from tests.integration.running import Calls, crashed
 
 
 class World(Calls):
@@ -65,6 +65,25 @@ def go(trail: Trail | None, workflow: Any, durability: Any = "sync", **options: 
         running = AsyncRunner(trail, durability=durability).run(workflow, id="r", **options)
         return asyncio.run(asyncio.wait_for(running, 20))
     return Runner(trail, durability=durability).run(workflow, id="r", **options)
+
+
+def seen_twice(trail: Trail, fails: Any, kind: str, caught_as: type[Exception] = Exception) -> list[Any]:
+    """What the code caught of a step that fails, first live, then after a crash; the step was executed once."""
+    caught: list[Any] = []
+
+    @workflow
+    def catches() -> str:
+        try:
+            fails(kind)
+        except caught_as as error:
+            caught.append(error)
+        return str(act("after"))
+
+    WORLD.crash = {"after"}
+    crashed(trail, catches, id="r")
+    Runner(trail).run(catches, id="r")
+    assert WORLD.taken() == [kind, "after", "after"]
+    return caught
 
 
 # The shapes: `b` fails, or `x`, or the code does not like the answer of `a`.

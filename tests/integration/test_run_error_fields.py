@@ -6,15 +6,18 @@ import asyncio
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from email.message import Message
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
 import everstep
 from everstep import Runner, Trail, step, workflow
 from everstep.errors import RecordedError
-from tests.integration.failing import WORLD, act
+from tests.integration.failing import WORLD, act, seen_twice
 from tests.integration.running import crashed
 from tests.integration.support import output, python
 
@@ -38,6 +41,19 @@ def noted() -> Exception:
     return error
 
 
+def caused(cause: BaseException | None) -> Exception:
+    error = Slotted(7)
+    error.__cause__ = cause
+    return error
+
+
+def circle() -> Exception:
+    error = caused(ExceptionGroup("all", [caused(None), caused(None)]))
+    for each in error.__cause__.exceptions:  # type: ignore[union-attr] # the group above
+        each.__cause__ = error
+    return error
+
+
 def hidden(*bases: Any) -> type[Exception]:
     """A class that no module names, as one that only a library knows."""
     return type("Hidden", bases, {})
@@ -53,6 +69,9 @@ ERRORS: dict[str, tuple[Callable[[], Exception], tuple[str, ...]]] = {
     "frozen": (lambda: Frozen(7), ("code",)),
     "notes": (noted, ("__notes__",)),
     "group": (lambda: ExceptionGroup("two", [noted()]), ("message",)),
+    "caused": (lambda: caused(noted()), ("args",)),
+    "in a circle": (circle, ("args",)),
+    "half a page": (lambda: HTTPError("http://x", 429, "Too Many Requests", Message(), BytesIO(b"")), ("code", "msg")),
 }
 HIDDEN: dict[str, tuple[Callable[[], Exception], tuple[type[Exception], ...]]] = {
     "value": (lambda: hidden(ValueError)("odd"), (ValueError,)),
@@ -77,42 +96,49 @@ def trail() -> Iterator[Trail]:
         yield opened
 
 
-def seen_twice(trail: Trail, made: str) -> list[Any]:
-    """What the code caught, first live, then after a crash."""
-    caught: list[Any] = []
-
-    @workflow
-    def catches() -> str:
-        try:
-            boom(made)
-        except Exception as error:  # noqa: BLE001 - whatever it is
-            caught.append(error)
-        return act("after")
-
-    WORLD.crash = {"after"}
-    crashed(trail, catches, id="r")
-    Runner(trail).run(catches, id="r")
-    return caught
-
-
 @pytest.mark.parametrize("made", ERRORS)
 def test_an_exception_has_what_is_in_no_dict(trail: Trail, made: str) -> None:
     """Promise 6: a handler that looks at the name of the file finds it, and does the same as before."""
-    live, served = seen_twice(trail, made)
-    assert (type(served), str(served), served.args[:1]) == (type(live), str(live), live.args[:1])
+    live, served = seen_twice(trail, boom, made)
+    assert isinstance(served, type(live))
+    assert (type(served).__qualname__, str(served), served.args[:1]) == (
+        type(live).__qualname__, str(live), live.args[:1],
+    )  # fmt: skip
     names = ERRORS[made][1]
     assert [getattr(served, name) for name in names] == [getattr(live, name) for name in names]
 
 
 def test_the_members_of_a_group_have_their_notes(trail: Trail) -> None:
-    _, served = seen_twice(trail, "group")
+    _, served = seen_twice(trail, boom, "group")
     assert served.exceptions[0].__notes__ == ["in line 3"]
+
+
+def test_what_an_exception_was_raised_from_is_there(trail: Trail) -> None:
+    """Promise 6: handlers look there for what a library wrapped."""
+    live, served = seen_twice(trail, boom, "caused")
+    assert (type(served.__cause__), served.__cause__.args) == (ValueError, ("odd",))
+    assert served.__cause__.__notes__ == live.__cause__.__notes__
+    assert served.__cause__.__cause__ is None
+
+
+def test_exceptions_that_were_raised_from_one_another_are_kept_once(trail: Trail) -> None:
+    _, served = seen_twice(trail, boom, "in a circle")
+    assert [(type(each), each.__cause__) for each in served.__cause__.exceptions] == [(Slotted, None)] * 2
+
+
+def test_what_a_recorded_exception_has_not_is_an_attribute_that_is_missing(trail: Trail) -> None:
+    """Promise 13: that of urllib looks for it in the answer, which was not stored."""
+    live, served = seen_twice(trail, boom, "half a page")
+    assert (served.code, str(served), repr(served)) == (429, str(live), repr(live))
+    assert not hasattr(served, "what nobody has")
+    with pytest.raises(AttributeError, match="recorded HTTPError has no 'headers'"):
+        _ = served.headers
 
 
 @pytest.mark.parametrize("made", HIDDEN)
 def test_who_caught_an_exception_by_a_class_that_it_derives_from_catches_it_again(trail: Trail, made: str) -> None:
     """Promise 6: also where only a library knows its own class."""
-    live, served = seen_twice(trail, f"hidden {made}")
+    live, served = seen_twice(trail, boom, f"hidden {made}")
     assert isinstance(served, RecordedError)
     assert all(isinstance(each, cls) for each in (live, served) for cls in HIDDEN[made][1])
     assert (str(served), type(served).__qualname__) == (str(live), type(live).__qualname__)
@@ -121,7 +147,7 @@ def test_who_caught_an_exception_by_a_class_that_it_derives_from_catches_it_agai
 
 
 def test_a_group_whose_class_is_hidden_is_split_by_its_handlers(trail: Trail) -> None:
-    _, served = seen_twice(trail, "hidden group")
+    _, served = seen_twice(trail, boom, "hidden group")
     matched, rest = served.split(ValueError)
     assert [str(each) for each in matched.exceptions] == ["odd"]
     assert rest is None

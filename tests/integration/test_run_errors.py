@@ -16,7 +16,7 @@ import pytest
 import everstep
 from everstep import Retry, Runner, Status, Trail, step, workflow
 from everstep.errors import RecordedError
-from tests.integration.failing import WORLD, Wrapped, act, times_out
+from tests.integration.failing import WORLD, Wrapped, act, seen_twice, times_out
 from tests.integration.running import crashed
 
 
@@ -109,29 +109,10 @@ def trail() -> Any:
         yield opened
 
 
-def seen_twice(trail: Trail, kind: str) -> list[Exception]:
-    """What the code caught, first live, then after a crash; the step was executed once."""
-    caught: list[Exception] = []
-
-    @workflow
-    def catches() -> str:
-        try:
-            boom(kind)
-        except Exception as error:  # noqa: BLE001 - all that `except Exception` catches must be caught again
-            caught.append(error)
-        return act("after")
-
-    WORLD.crash = {"after"}
-    crashed(trail, catches, id="r")
-    Runner(trail).run(catches, id="r")
-    assert WORLD.taken() == [kind, "after", "after"]
-    return caught
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_recorded_exception_is_caught_by_whoever_caught_it(trail: Trail, kind: str) -> None:
     """Promise 6: the same handler, hence the same steps, and the same text."""
-    live, served = seen_twice(trail, kind)
+    live, served = seen_twice(trail, boom, kind)
     assert type(served).__qualname__ == type(live).__qualname__
     assert [cls for cls in CLASSES if isinstance(served, cls)] == [cls for cls in CLASSES if isinstance(live, cls)]
     assert isinstance(served, type(live))
@@ -140,33 +121,33 @@ def test_a_recorded_exception_is_caught_by_whoever_caught_it(trail: Trail, kind:
 
 @pytest.mark.parametrize("kind", STAND_INS)
 def test_what_cannot_be_made_again_has_a_stand_in_with_the_same_text(trail: Trail, kind: str) -> None:
-    live, served = seen_twice(trail, kind)
+    live, served = seen_twice(trail, boom, kind)
     assert type(served) is RecordedError
     assert served.type == type(live).__qualname__
     assert str(served) == str(live)
 
 
 def test_an_exception_has_its_fields(trail: Trail) -> None:
-    _, served = seen_twice(trail, "of this module")
+    _, served = seen_twice(trail, boom, "of this module")
     assert isinstance(served, Refused)
     assert (served.code, served.hint) == (503, "later")
 
 
 def test_a_group_has_its_members(trail: Trail) -> None:
     """A handler with `except*` takes the same ones."""
-    live, served = seen_twice(trail, "group")
+    live, served = seen_twice(trail, boom, "group")
     assert isinstance(live, ExceptionGroup)
     assert isinstance(served, ExceptionGroup)
     assert [(type(each), str(each)) for each in served.exceptions] == [(type(e), str(e)) for e in live.exceptions]
 
 
 def test_an_exception_whose_arguments_cannot_be_stored_keeps_its_text(trail: Trail) -> None:
-    live, served = seen_twice(trail, "not storable")
+    live, served = seen_twice(trail, boom, "not storable")
     assert str(served) == str(live)
 
 
 def test_an_exception_without_words_is_recorded_all_the_same(trail: Trail) -> None:
-    live, served = seen_twice(trail, "without words")
+    live, served = seen_twice(trail, boom, "without words")
     assert type(served) is type(live) is Mute
 
 

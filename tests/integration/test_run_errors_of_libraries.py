@@ -9,7 +9,7 @@ import urllib.error
 from collections.abc import Callable, Iterator
 from email.message import Message
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import anthropic
 import httpx
@@ -20,10 +20,9 @@ import pytest
 import requests
 
 import everstep
-from everstep import Runner, Trail, step, workflow
+from everstep import Trail, step
 from everstep.errors import JournalError
-from tests.integration.failing import WORLD, act
-from tests.integration.running import crashed
+from tests.integration.failing import WORLD, seen_twice
 
 REQUEST = httpx.Request("POST", "https://models.test/v1/chat")
 LIMITED = httpx.Response(429, request=REQUEST, json={"error": {"message": "slow down"}})
@@ -109,29 +108,10 @@ def trail() -> Iterator[Trail]:
         yield opened
 
 
-def seen_twice(trail: Trail, kind: str) -> list[Any]:
-    """What the handler of its class caught, first live, then after a crash."""
-    caught: list[Exception] = []
-
-    @workflow
-    def catches() -> str:
-        try:
-            fails(kind)
-        except ERRORS[kind].caught as error:
-            caught.append(error)
-        return act("after")
-
-    WORLD.crash = {"after"}
-    crashed(trail, catches, id="r")
-    Runner(trail).run(catches, id="r")
-    assert WORLD.taken() == [kind, "after", "after"]
-    return caught
-
-
 @pytest.mark.parametrize("kind", ERRORS)
 def test_an_error_is_caught_by_its_class_and_says_the_same(trail: Trail, kind: str) -> None:
     """Promise 6: the same handler, hence the same steps."""
-    live, served = seen_twice(trail, kind)
+    live, served = seen_twice(trail, fails, kind, ERRORS[kind].caught)
     assert isinstance(served, type(live))
     assert str(served) == str(live)
     for name in ERRORS[kind].there:
@@ -144,7 +124,7 @@ def test_an_error_is_caught_by_its_class_and_says_the_same(trail: Trail, kind: s
 @pytest.mark.parametrize("kind", ["pydantic", "pydantic, own"])
 def test_the_errors_of_a_validation_are_there_in_every_form(trail: Trail, kind: str) -> None:
     """Agents tell models what was wrong with an answer: after a crash they must ask the same."""
-    live, served = seen_twice(trail, kind)
+    live, served = seen_twice(trail, fails, kind, ERRORS[kind].caught)
     assert repr(served) == repr(live)
     assert repr(served.errors()) == repr(live.errors())
     assert served.errors(include_url=False, include_context=False) == live.errors(
@@ -157,7 +137,7 @@ def test_the_errors_of_a_validation_are_there_in_every_form(trail: Trail, kind: 
 
 def test_errors_that_cannot_be_stored_are_not_there_and_that_is_said(trail: Trail) -> None:
     """None in their place would be taken for what the model got wrong."""
-    live, served = seen_twice(trail, "pydantic, odd")
+    live, served = seen_twice(trail, fails, "pydantic, odd", ERRORS["pydantic, odd"].caught)
     assert repr(served) == repr(live)
     for ask in (served.errors, served.error_count, served.json):
         with pytest.raises(JournalError, match=r"only its text: use str\(error\)"):

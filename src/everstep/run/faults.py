@@ -103,6 +103,14 @@ def raised_again(kept: list[Any], reach: Reach) -> BaseException:
     That is of those classes too that its own is made of, as far as the code can name them: who caught it by one of
     them must catch it again.
     """
+    error = _again(kept, reach)
+    cause = kept[3][5] if len(kept) > 3 and len(kept[3] or ()) > 5 else None
+    if cause is not None:
+        error.__cause__ = raised_again(cause, reach)
+    return error
+
+
+def _again(kept: list[Any], reach: Reach) -> BaseException:
     kind, message = kept[0], kept[1] if len(kept) > 1 else ""
     origin = kept[3] if len(kept) > 3 else None
     if origin is not None:
@@ -117,7 +125,10 @@ def raised_again(kept: list[Any], reach: Reach) -> BaseException:
                 if hasattr(cls, VALIDATION):
                     return _invalid(cls, message, (attributes or {}).get(ERRORS), reach)
                 error = _made(cls, args, attributes)
-                return error if str_of(error) == message else _made(_saying(cls, message), args, attributes)
+                more = {} if _says_what_it_lacks(error) else {"__getattr__": _lacks}
+                if str_of(error) == message and not more:
+                    return error
+                return _made(_saying(cls, message, **more), args, attributes)
     return RecordedError(kind, message)
 
 
@@ -158,6 +169,23 @@ def _saying(cls: type[BaseException], message: str, **more: Any) -> type[BaseExc
     """The class for an exception whose text is made of more than its arguments: who catches it must get it still."""
     said = {"__str__": lambda _: message, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
     return type(cls.__name__, (cls,), said | more)
+
+
+def _says_what_it_lacks(error: BaseException) -> bool:
+    """Whether it is an AttributeError to ask it for what it has not: a class may look in what only its making gives."""
+    try:
+        hasattr(error, "what no exception has")
+    except Exception:  # noqa: BLE001 - as the KeyError of urllib.error.HTTPError
+        return False
+    return True
+
+
+def _lacks(error: BaseException, name: str) -> Any:
+    raise AttributeError(
+        f"this recorded {type(error).__name__} has no {name!r}: kept are its arguments, its text and those of its "
+        "attributes that can be stored. Let the step catch it and return what the code needs.",
+        name=name, obj=error,
+    )  # fmt: skip
 
 
 def _invalid(cls: type[BaseException], message: str, kept: list[dict[str, Any]] | None, reach: Reach) -> BaseException:

@@ -16,12 +16,14 @@ from everstep.model import StepError
 VALIDATION = "from_exception_data"  # what a ValidationError of pydantic is known by
 ERRORS = "errors"  # in what is kept of it: those
 _NOTES = "__notes__"  # what `add_note` added
+_CAUSES = 10  # one behind the other, that are kept
 
 
 def described(error: BaseException | StepError) -> list[Any]:
     """Its type, text and traceback; then its origin.
 
-    That is its module, arguments, attributes, members if it is a group, and the classes that its own is made of.
+    That is its module, arguments, attributes, members if it is a group, the classes that its own is made of, and what
+    it was raised from.
     """
     if isinstance(error, StepError):
         return trimmed([error.type, error.message, error.traceback])
@@ -46,11 +48,13 @@ def _said(error: BaseException) -> tuple[str, str]:
     return type(error).__qualname__, _whole(str_of(error))
 
 
-def _origin(error: BaseException) -> list[Any]:
-    args, members = error.args, None
+def _origin(error: BaseException, before: tuple[BaseException, ...] = ()) -> list[Any]:
+    args, members, cause, path = error.args, None, error.__cause__, (*before, error)
     if isinstance(error, BaseExceptionGroup):
         args = (error.message,)
-        members = [[*_said(each), None, _origin(each)] for each in error.exceptions]
+        members = [_inside(each, path) for each in error.exceptions]
+    if len(path) > _CAUSES or any(cause is each for each in path):
+        cause = None
     if not _storable(list(args)):
         args = (_said(error)[1],)
     attributes = {
@@ -58,7 +62,15 @@ def _origin(error: BaseException) -> list[Any]:
         for name, value in [*getattr(error, "__dict__", {}).items(), *_fields(error), *_found_invalid(error)]
         if (name == _NOTES or not name.startswith("__")) and _storable({name: value})
     }
-    return trimmed([home_of(type(error)), list(args), attributes or None, members, _bases(type(error)) or None])
+    return trimmed([
+        home_of(type(error)), list(args), attributes or None, members, _bases(type(error)) or None,
+        None if cause is None else _inside(cause, path),
+    ])  # fmt: skip
+
+
+def _inside(error: BaseException, path: tuple[BaseException, ...]) -> list[Any]:
+    """One that another has to do with: of what people read, the traceback of that one tells."""
+    return [*_said(error), None, _origin(error, path)]
 
 
 def _bases(cls: type[BaseException]) -> list[list[str]]:
@@ -87,7 +99,7 @@ def _found_invalid(error: BaseException) -> list[tuple[str, Any]]:
         found = error.errors()  # type: ignore[attr-defined] # one that is made of them has them
         for each in found:
             if isinstance(raised := each.get("ctx", {}).get("error"), BaseException):
-                each["ctx"] = each["ctx"] | {"error": [*_said(raised), None, _origin(raised)]}
+                each["ctx"] = each["ctx"] | {"error": _inside(raised, ())}
     except Exception:  # noqa: BLE001 - as above
         return []
     return [(ERRORS, found)]
