@@ -46,6 +46,12 @@ def deflated(*parts: bytes, window: int) -> list[bytes]:
     return [*pieces[:-1], pieces[-1] + squeeze.flush()]
 
 
+def spaced(*parts: bytes) -> list[bytes]:
+    """The same, with the head and the end of gzip in chunks of their own."""
+    (first, *others), end = deflated(*parts, window=31), 8
+    return [first[:10], first[10:], *others[:-1], others[-1][:-end], others[-1][-end:]]
+
+
 def zstd(*parts: bytes) -> list[bytes]:
     """The same by Zstandard."""
     squeeze = zstandard.ZstdCompressor().compressobj()
@@ -85,7 +91,13 @@ ANSWERS: dict[str, list[bytes | str]] = {
         *(part for each in deflated(*SEPARATE, window=31) for part in (chunks(each, end=b""), PAUSE)),
         chunks(),
     ],
+    "spaced": [  # what is squeezed begins, and ends, in chunks that say nothing
+        head(CHUNKED, "Content-Encoding: gzip"),
+        *(part for each in spaced(*SEPARATE * 4) for part in (chunks(each, end=b""), PAUSE)),
+        chunks(),
+    ],
     "zstd": [whole(zstandard.compress(TEXT), "Content-Encoding: zstd")],
+    "zstd-frames": [whole(zstandard.compress(TEXT[:99]) + zstandard.compress(TEXT[99:]), "Content-Encoding: zstd")],
     "zstd-parts": [head(CHUNKED, "Content-Encoding: zstd"), chunks(*zstd(*SEPARATE))],
     "brotli": [whole(brotli.compress(TEXT), "Content-Encoding: br")],
     "brotli-parts": [head(CHUNKED, "Content-Encoding: br"), chunks(*brotli_parts(*SEPARATE))],

@@ -10,6 +10,9 @@ import pytest
 
 import everstep
 from everstep.capturing.session import capture
+from everstep.run import turnstile
+from everstep.run.turnstile import Turnstile
+from tests.capture.oddities import serving
 from tests.capture.server import ModelServer
 
 
@@ -42,3 +45,34 @@ def test_lines_of_two_streams_come_in_the_order_they_came(given_up_after: int, t
             with capture(trail, "run", mode="verify"):
                 again = asyncio.run(read_together(url, lines=12, given_up_after=given_up_after))
             assert again == first
+
+
+def test_nobody_waits_for_a_chunk_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def program() -> list[tuple[int, str]]:
+        said: list[tuple[int, str]] = []
+
+        async def read(number: int) -> None:
+            async with client.stream("GET", f"{url}/spaced") as answer:
+                async for line in answer.aiter_lines():
+                    said.append((number, line))  # noqa: PERF401 - as they come, one by one
+
+        async with httpx.AsyncClient() as client:
+            await asyncio.gather(*map(read, range(3)))
+        return said
+
+    given_up: list[float | None] = []
+    plain = Turnstile._pass_over  # noqa: SLF001 - what is to be seen: that an answer on record was not asked for
+
+    def pass_over(self: Turnstile, loop: asyncio.AbstractEventLoop, held_up: float | None) -> None:
+        if not self.idle():
+            given_up.append(held_up)
+        plain(self, loop, held_up)
+
+    monkeypatch.setattr(Turnstile, "_pass_over", pass_over)
+    monkeypatch.setattr(turnstile, "_PATIENCE", 3.0)
+    with everstep.open(tmp_path / "trail.db") as trail:
+        with serving() as url, capture(trail, "run"):
+            first = asyncio.run(program())
+        with capture(trail, "run", mode="verify"):
+            assert asyncio.run(program()) == first
+    assert not given_up

@@ -18,6 +18,7 @@ from everstep.trail.late import asyncio
 
 _END: Any = object()
 _sleep = time.sleep  # the real one, whatever a replay makes of time
+_NOTHING = b""  # said by a chunk that had its turn, and that no reader may take for the end: HTTP/2 closes with one
 
 
 # Waiting.
@@ -68,12 +69,12 @@ class RecordedChunks(Iterator[Any]):
 
     @threads.away
     def __next__(self) -> Any:
-        chunk = next(self.rest, _END)
-        if chunk is not _END:
+        for chunk in self.rest:
             self._part += 1
             turns.part_due(self.exchange, self._part)
             self.exchange.chunks.append(chunk)
-            return chunk
+            if chunk != _NOTHING:
+                return chunk
         if not self.exchange.over:
             self.exchange.served()
         raise StopIteration
@@ -179,12 +180,12 @@ class AwaitedRecordedChunks(AsyncIterator[Any]):
 
     async def __anext__(self) -> Any:
         exchange = self.exchange
-        chunk = next(self.rest, _END)
-        if chunk is not _END:
+        for chunk in self.rest:
             self._part += 1
             await turns.part_due_awaited(exchange, self._part)
             exchange.chunks.append(chunk)
-            return chunk
+            if chunk != _NOTHING:
+                return chunk
         if exchange.cancelled is not None:
             await exchange.until_cancelled()
         if not exchange.over:

@@ -43,11 +43,19 @@ class _Zlib:
 
 
 class _Zstandard:
+    """It may come in several frames."""
+
     def __init__(self) -> None:
         self._at = zstandard.ZstdDecompressor().decompressobj()
 
     def __call__(self, chunk: bytes) -> bytes:
-        return self._at.decompress(chunk)
+        piece = b""
+        while chunk:
+            if self._at.eof:
+                self._at = zstandard.ZstdDecompressor().decompressobj()
+            piece += self._at.decompress(chunk)
+            chunk = self._at.unused_data
+        return piece
 
     @property
     def ended(self) -> bool:
@@ -98,14 +106,14 @@ def decoded(chunks: Sequence[bytes], coding: str) -> tuple[list[bytes], bool] | 
 
 
 def encoded(pieces: Sequence[bytes], coding: str, *, ended: bool) -> list[bytes]:
-    """Chunks that say the same, piece by piece. None of the pieces is empty."""
+    """Chunks that say the same, piece by piece. One that says nothing is empty, but for the last if that is the end."""
     if coding in {"", "identity"}:
         return list(pieces)
     squeeze, flush, finish = _writer(coding)
-    if not ended:
-        return [squeeze(piece) + flush() for piece in pieces]
-    *others, last = pieces or [b""]
-    return [*(squeeze(piece) + flush() for piece in others), squeeze(last) + finish()]
+    chunks = [squeeze(piece) + flush() if piece else b"" for piece in pieces] or [b""]
+    if ended:
+        chunks[-1] += finish()
+    return chunks
 
 
 def _writer(coding: str) -> tuple[Callable[[bytes], bytes], Callable[[], bytes], Callable[[], bytes]]:

@@ -179,7 +179,8 @@ class _Form:
         head = Head(stored["status"], headers, stored.get("version", "HTTP/1.1"), stored.get("reason", ""))
         coding = (head.get("content-encoding") or "").strip().lower()
         ends = [0, *accumulate(stored.get("sizes") or [len(body)])]
-        chunks = [body[start:end] for start, end in pairwise(ends) if end > start]
+        # Chunks that say nothing stay: they had their turns among others, and whoever reads passes over them.
+        chunks = [body[start:end] for start, end in pairwise(ends)]
         if not stored.get("raw"):
             chunks = codings.encoded(chunks, coding, ended=not stored.get("open"))
         if head.length is not None:  # what is stored is decoded and cleaned; the headers stay what they were
