@@ -123,6 +123,8 @@ def test_a_program_that_was_killed_goes_on_and_nothing_is_asked_twice(shell: She
         ("sys.exit(3)", 3, ""),
         ("sys.exit('goodbye')", 1, "goodbye"),
         ("raise SystemExit", 0, ""),
+        ("sys.stdout.close()", 0, ""),
+        ("sys.stdout, sys.stderr = None, None", 0, ""),
     ],
 )
 def test_however_a_program_ends_its_run_is_there(shell: Shell, ending: str, status: int, said: str) -> None:

@@ -24,7 +24,7 @@ from tests.capture.oddities import ANSWERS, COOKIE, KEY, STALL, outcome, patienc
 
 RETOLD = {"cut-within", "miscounted"}  # what is wrong with their chunks is told in other words than bare
 # Squeezed bytes are others in a replay, if what they say is the same; and urllib3 reads no zstd by itself.
-RECODED = {"bare", "squeezed-cut", "zstd", "zstd-parts"}
+RECODED = {"bare", "squeezed-cut", "zstd", "zstd-parts", "zstd-frames"}
 HIDDEN = {"cookies", "onward", "secret"}
 
 

@@ -61,7 +61,7 @@ def test_nobody_waits_for_a_chunk_that_says_nothing(tmp_path: Path, monkeypatch:
         return said
 
     given_up: list[float | None] = []
-    plain = Turnstile._pass_over  # noqa: SLF001 - what is to be seen: that an answer on record was not asked for
+    plain = Turnstile._pass_over
 
     def pass_over(self: Turnstile, loop: asyncio.AbstractEventLoop, held_up: float | None) -> None:
         if not self.idle():

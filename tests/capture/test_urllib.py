@@ -29,9 +29,11 @@ RECODED = {
     "deflate",
     "bare",
     "squeezed",
+    "spaced",
     "squeezed-cut",
     "zstd",
     "zstd-parts",
+    "zstd-frames",
     "brotli",
     "brotli-parts",
 }  # the bytes differ, and say the same

@@ -71,9 +71,15 @@ def kept_output() -> Iterator[tuple[Kept, Kept]]:
     finally:
         for name, stream in zip(("stdout", "stderr"), before, strict=True):
             now = getattr(sys, name)
-            if now is not stream and now is not None:
-                now.flush()
+            if now is not stream:
+                flush(now)
             setattr(sys, name, stream)
+
+
+def flush(stream: Any) -> None:
+    """Have what was printed go out. The program may have closed the stream, or put nothing in its place."""
+    if stream is not None and not getattr(stream, "closed", False):
+        stream.flush()
 
 
 def _teed(stream: Any, kept: Kept) -> io.TextIOWrapper:

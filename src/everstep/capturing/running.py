@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from everstep.capturing.exchange import Halted
-from everstep.capturing.output import Kept, kept_output
+from everstep.capturing.output import Kept, flush, kept_output
 from everstep.capturing.program import Target, finish, status_of
 from everstep.capturing.session import How, Program, Session, captured
 from everstep.capturing.stdin import recorded_input
@@ -55,7 +55,7 @@ def run_program(
                     finish()
                 leaving.leave_copy(status, flush=True)
             _check_left(session, cause)
-            sys.stdout.flush()
+            flush(sys.stdout)
             _keep(session, out, err, status)
             _raise(cause if status else None)
     except (DivergenceError, SealedError):

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from everstep.capturing.output import flush
 from everstep.capturing.stillness import watch
 from everstep.run.lanes import Lane
 
@@ -99,5 +100,5 @@ class Leaving:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
+        with suppress(OSError):
+            flush(stream)
