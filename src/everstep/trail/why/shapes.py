@@ -32,12 +32,13 @@ def odd_shapes(group: Group) -> Iterator[Oddity]:
         return
     alike = [profile for profile in group.usual if profile.kind == usual]
     always = _always(group, alike)
+    among = {id(profile) for profile in alike}
     for call, profile in group.own():
         if profile.kind != usual:
             if not group.clears({profile.kind}, {usual}):
                 yield _other_kind(group, call, profile, usual, alike, always)
         else:
-            yield from _other_parts(group, call, profile, always, sum(each is not profile for each in alike))
+            yield from _other_parts(group, call, profile, always, len(alike) - (id(profile) in among))
 
 
 def _other_kind(
