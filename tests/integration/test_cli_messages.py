@@ -75,12 +75,42 @@ def test_a_run_that_failed_leads_to_why(place: Path) -> None:
 
 def test_answer_without_a_value_shows_the_question_and_what_it_takes(place: Path) -> None:
     told = said("answer", "asks")
-    assert "asks asks: How many?\n  everstep answer asks VALUE\nVALUE is a whole number from 1 on.\n" in told
+    assert told.endswith("\nasks asks: How many? (a whole number from 1 on)\n  everstep answer asks VALUE\n")
     told = said("answer", "cut")
     assert "inside the external step 'send'" in told
     assert told.splitlines()[-2:] == ["  everstep answer cut VALUE", "  everstep answer cut --retry"]
     assert "it has no open question" in said("answer", "done", code=5)
     assert everstep.open("trail.db", read_only=True).run("asks").status is Status.PAUSED
+
+
+def test_what_an_answer_must_be_stands_behind_the_question_wherever_it_is_shown(place: Path) -> None:
+    asked = "How many? (a whole number from 1 on)"
+    assert f"waits for  {asked}\n" in run("show", "asks").stdout
+    assert asked in run("why", "asks").stdout
+    told = process("resume", "asks", "--app", "scout", cwd=place, EVERSTEP_TRAIL="trail.db")
+    assert f"asks waits: {asked}\n" in told.stderr
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "object", "properties": {"a": {}}, "required": 3}, {"type": [{}]}, {"enum": []}, 3]
+)
+def test_a_question_with_a_schema_that_is_none_is_shown_all_the_same(tmp_path: Path, schema: object) -> None:
+    with everstep.open(tmp_path / "t.db") as trail:
+        recorder = trail.record("r")
+        recorder.step("pause", kind=Kind.PAUSE, status="paused", pause={"prompt": "How many?", "schema": schema})
+        recorder.release()
+    for words in (["show", "r"], ["why", "r"]):
+        assert run(*words, "--trail", tmp_path / "t.db").exit_code == 0
+
+
+def test_a_second_answer_leads_to_what_goes_on_with_the_run(place: Path) -> None:
+    assert run("answer", "asks", "3").exit_code == 0
+    assert "no open question; `everstep resume asks --app MODULE` goes on with it." in said(
+        "answer", "asks", "4", code=5
+    )
+    assert "no open question; `everstep resume asks --app MODULE` goes on with it." in said("answer", "asks", code=5)
+    assert "it is failed; `everstep resume bad --app MODULE` goes on with it." in said("answer", "bad", "4", code=5)
+    assert "it is completed; `everstep show done` shows it." in said("answer", "done", "4", code=5)
 
 
 def test_answer_takes_a_value_or_a_retry(place: Path) -> None:

@@ -36,11 +36,10 @@ from everstep.trail import answers, asking
 from everstep.trail.answers import question_text
 from everstep.trail.inside import MAP, NODES, failed_so_far, is_map, items_of, outermost
 from everstep.trail.outline import outline
-from everstep.trail.schemas import described
 from everstep.trail.trail import Trail
 
 _WIDE = 200  # characters of what a run gave
-_SHORT = 60  # of an answer that is repeated, and of one that can be chosen
+_SHORT = 60  # of an answer that is repeated
 _YES_OR_NO = frozenset({"y", "yes", "n", "no", "true", "false"})
 
 
@@ -128,7 +127,7 @@ def answer(run: str, value: str | None, pause: int | None, *, retry: bool) -> in
     try:
         trail.answer(run, meant, pause=pause, retry=retry)
     except NotWaitingError as error:
-        raise _say_which(here, trail, run, pause, value) or error from error
+        raise _say_which(here, trail, run, pause, value) or _way_on(here, trail, run, error) from error
     if here.output.as_json:
         found = None if asked is None else f"{asked.run_id}@{asked.seq}"
         here.output.data(answer={"run": run, "pause": found, "value": plain.plain(meant), "retry": retry})
@@ -146,16 +145,17 @@ def answer(run: str, value: str | None, pause: int | None, *, retry: bool) -> in
 def _without_value(here: Session, trail: Trail, run: str, pause: int | None, asked: StepRecord | None) -> Exception:
     """What is asked, and what may be answered."""
     if asked is None:
-        return _say_which(here, trail, run, pause, "VALUE") or NotWaitingError(run, "it has no open question")
+        nothing = NotWaitingError(run, "it has no open question")
+        return _say_which(here, trail, run, pause, "VALUE") or _way_on(here, trail, run, nothing)
     which = ["--pause", pause] if pause is not None else []
     again = here.command("answer", run, "VALUE", *which)
     if asked.kind is Kind.INTENT:
         return click.UsageError(
             f"{question_text(asked)}\n  {again}\n  {here.command('answer', run, '--retry', *which)}"
         )
-    schema = (asked.pause or {}).get("schema")
-    takes = "JSON, or text" if schema is None else described(schema)
-    return click.UsageError(f"{run} asks: {question_text(asked)}\n  {again}\nVALUE is {takes}.")
+    pause_of = asked.pause or {}
+    takes = "" if answers.allowed(pause_of.get("options"), pause_of.get("schema")) else "\nVALUE is JSON, or text."
+    return click.UsageError(f"{run} asks: {question_text(asked)}\n  {again}{takes}")
 
 
 def _say_which(here: Session, trail: Trail, run: str, pause: int | None, value: str | None) -> ConflictError | None:
@@ -170,6 +170,18 @@ def _say_which(here: Session, trail: Trail, run: str, pause: int | None, value: 
         for words, row in zip(asked.commands(), asked.rows, strict=False)
     ]
     return ConflictError("\n  ".join([f"{run} has {len(asked.rows):,} open questions; say which:", *lines]))
+
+
+def _way_on(here: Session, trail: Trail, run_id: str, error: NotWaitingError) -> NotWaitingError:
+    """The same error, with the command for a run that waits for nothing: nobody is to guess that it was answered."""
+    found = trail.store.run(run_id)
+    if answers.questions(trail, found):
+        return error
+    done = trail.run(run_id).status is Status.COMPLETED
+    way = (
+        f"`{here.command('show', run_id)}` shows it" if done else f"`{_to_resume(here, trail, run_id)}` goes on with it"
+    )
+    return NotWaitingError(run_id, f"{error.reason}; {way}")
 
 
 def _to_resume(here: Session, trail: Trail, run_id: str) -> str:
@@ -321,9 +333,8 @@ def _tell_why(here: Session, trail: Trail, result: RunResult[Any]) -> None:
         here.output.talk(f"next: {here.command('why', result.run_id)}")
     several = len(result.pauses) > 1
     for pause in result.pauses:
-        choice = f" ({', '.join(brief(option, _SHORT) for option in pause.options)})" if pause.options else ""
         which = ["--pause", pause.seq] if several else []
-        here.output.talk(f"{pause.run_id} waits: {pause.prompt}{choice}")
+        here.output.talk(f"{pause.run_id} waits: {pause.prompt}{answers.allowed(pause.options, pause.schema)}")
         here.output.talk(f"next: {here.command('answer', pause.run_id, 'VALUE', *which)}")
         if pause.name != "pause":  # an external step
             here.output.talk(f"  or: {here.command('answer', pause.run_id, '--retry', *which)}")

@@ -19,6 +19,7 @@ from everstep.trail.beginning import begin
 from everstep.trail.leaving import give_up
 from everstep.trail.owner import HELD, is_copy, is_gone
 from everstep.trail.reading import Reader
+from everstep.trail.schemas import described
 
 if TYPE_CHECKING:
     from everstep.trail.trail import Trail
@@ -63,9 +64,15 @@ def question_text(step: StepRecord) -> str:
         return "(erased)"
     if not isinstance(asked, dict) or not isinstance(asked.get("prompt"), str):
         return brief(asked, _LONG)
-    options = f" ({', '.join(brief(option, _LONG) for option in asked['options'])})" if asked.get("options") else ""
     until = f" until {asked['deadline']}" if asked.get("deadline") else ""
-    return f"{cut(asked['prompt'], _LONG)}{options}{until}"
+    return f"{cut(asked['prompt'], _LONG)}{allowed(asked.get('options'), asked.get('schema'))}{until}"
+
+
+def allowed(options: Any, schema: Any) -> str:
+    """What may be answered, behind a question; nothing where that is anything."""
+    if options:
+        return f" ({', '.join(brief(option, _LONG) for option in options)})"
+    return "" if schema is None else f" ({cut(described(schema), _LONG)})"
 
 
 def waiting(trail: Trail, run: RunRow) -> list[StepRecord]:

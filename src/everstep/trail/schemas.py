@@ -195,14 +195,16 @@ def _shape(kind: Any, schema: dict[str, Any], root: dict[str, Any], depth: int) 
     if kind == "array" and isinstance(schema.get("items"), dict) and depth < _DEEP:
         return f"a list, each {described(schema['items'], root, depth + 1)}"
     properties, needed = schema.get("properties"), schema.get("required", [])
+    needed = needed if isinstance(needed, list) else []  # as all of it, it may come from a hostile file
     if kind == "object" and isinstance(properties, dict) and properties and depth < _DEEP:
         fields = [
             f"{name} ({described(part, root, depth + 1)}{'' if name in needed else '; may be left out'})"
             for name, part in list(properties.items())[:_SHOWN]
         ] + ["..."] * (len(properties) > _SHOWN)
         return f"an object with {', '.join(fields)}"
-    words = _WORDS.get(kind, "something else") if isinstance(kind, str) else "something else"
-    return words + (_bounds(schema) if kind in {"integer", "number"} else "")
+    if not isinstance(kind, str):
+        return "something else"
+    return _WORDS.get(kind, "something else") + (_bounds(schema) if kind in {"integer", "number"} else "")
 
 
 def _bounds(schema: dict[str, Any]) -> str:
