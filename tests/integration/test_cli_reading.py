@@ -103,6 +103,8 @@ class TestShow:
         assert head["forks"] == "other"
         assert head["inputs"] == "{'topic': 'fusion'}"
         assert head["output"] == "'a report'"
+        assert data("show", "done")["show"]["output"] == "a report"
+        assert data("show", "broken")["show"]["output"] is None
         tree = found[found.index("") + 2 :]
         assert [line.split(maxsplit=5) for line in tree] == [
             ["4", "completed", "plan", "2.4", "s", "['a', 'b']"],
@@ -174,7 +176,7 @@ class TestShow:
     def test_json_has_the_tree_as_a_list_with_depths(self, seen: Path) -> None:
         found = data("show", "done")["show"]
         assert found.keys() == {
-            "run", "lineage", "inputs", "usage", "error", "failed", "questions", "items", "steps",
+            "run", "lineage", "inputs", "output", "usage", "error", "failed", "questions", "items", "steps",
         }  # fmt: skip
         assert [(step["depth"], step["name"], step["status"], step["attempts"]) for step in found["steps"]] == [
             (0, "plan", "completed", 1),
@@ -202,6 +204,25 @@ class TestShow:
         assert any(
             "Traceback (most recent call last)" in line for line in lines("show", "r@1", "--trail", trail.store.where)
         )
+
+    def test_the_traceback_is_that_of_the_program_and_all_of_it_is_there_for_who_asks(self, tmp_path: Path) -> None:
+        @everstep.step
+        def read(page: int) -> int:
+            raise ValueError(f"no page {page}")
+
+        @everstep.workflow
+        def book(page: int) -> int:
+            return read(page)
+
+        with everstep.open(tmp_path / "trail.db") as trail, pytest.raises(ValueError, match="no page 7"):
+            everstep.Runner(trail).run(book, 7, id="r")
+        words = ("show", "r@2", "--trail", tmp_path / "trail.db")
+        frames = [line.split()[-1] for line in lines(*words) if line.startswith("    File ")]
+        assert frames == ["book", "read"]
+        whole = [line.split()[-1] for line in lines(*words, "--all") if line.startswith("    File ")]
+        assert "drive" in whole
+        assert whole.index("book") < whole.index("read")
+        assert ", in drive\n" in data(*words)["show"]["step"]["error"]["traceback"]
 
     def test_ten_thousand_steps_are_shown_in_few_lines_and_none_that_failed_is_left_out(self, tmp_path: Path) -> None:
         @everstep.step

@@ -100,10 +100,13 @@ def test_a_run_that_was_cut_off_is_interrupted_as_everywhere(tmp_path: Path) -> 
 
 
 def test_with_json_it_is_one_object(tmp_path: Path) -> None:
-    found = data("why", "r", "--trail", failed_run(tmp_path / "t.db"))["why"]
+    path = failed_run(tmp_path / "t.db")
+    found = data("why", "r", "--trail", path)["why"]
     assert found["failure"]["error"] == "KeyError: 'size'"
     assert [(each["seq"], each["confidence"]) for each in found["suspects"]][:1] == [(5, "high")]
-    assert found["next"][0] == "everstep show r@5"
+    assert found["next"][0] == f"everstep show r@5 --trail {path}"
+    told = run("why", "r", "--trail", path).stderr.splitlines()
+    assert [f"next: {line}" for line in found["next"]] == told  # which work as they are
 
 
 def test_a_person_sees_the_same_in_colour_and_within_the_window(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from everstep.errors import ErasedError
 from everstep.journal.track import OUTPUT
 from everstep.model import Kind
 from everstep.trail.trail import Trail
+from everstep.trail.why.where import of_the_program
 
 _WIDE = 200  # characters that a value may take in a line
 
@@ -50,7 +51,8 @@ def show_step(here: Session, trail: Trail, row: StepRecord, *, everything: bool)
         if row.error is not None:
             output.line()
             output.line(Cell(str(row.error), "red", whole=True))
-            for text in (row.error.traceback or "").splitlines():
+            trace = row.error.traceback or ""
+            for text in trace.splitlines() if everything else of_the_program(trace):
                 output.line(Cell(f"  {text}", whole=True))
     except ErasedError:
         output.talk("its payload was erased; name, status and times remain.")

@@ -75,6 +75,7 @@ def _show_run(here: Session, trail: Trail, run: Run, *, everything: bool) -> Non
                 "run": plain.run(run, interrupted=interrupted),
                 "lineage": [one.id for one in trail.lineage(run.id)],
                 "inputs": _inputs(tree),
+                "output": _output(tree),
                 "usage": _usage(trail, run.id),
                 "error": plain.error(error_of(tree.end) if tree.end is not None else None),
                 "failed": [_failed(each) for each in failed],
@@ -115,6 +116,13 @@ def columns(rows: list[list[Cell | str]]) -> tuple[list[Column], list[list[Cell 
 def _inputs(tree: Outline) -> object:
     try:
         return plain.plain(run_with(tree)[0])
+    except ErasedError:
+        return None
+
+
+def _output(tree: Outline) -> object:
+    try:
+        return None if tree.end is None else plain.plain(tree.end.output)
     except ErasedError:
         return None
 

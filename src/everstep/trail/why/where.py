@@ -47,6 +47,20 @@ def frames(error: StepError | None) -> list[Frame]:
     ]
 
 
+def of_the_program(trace: str) -> list[str]:
+    """The lines of a traceback without those of this package; all of them where there are no others."""
+    kept, is_ours, has_others = list[str](), False, False
+    for line in trace.splitlines():
+        found = _FRAME.match(line)
+        if found is not None:
+            is_ours = _OURS.search(found["file"]) is not None
+            has_others |= not is_ours
+        elif not line.startswith("  "):  # what was raised, or how two tracebacks belong together
+            is_ours = False
+        kept += [] if is_ours else [line]
+    return kept if has_others else trace.splitlines()
+
+
 def where(errors: Iterable[StepError]) -> str | None:
     """Where it failed, told by the first error that has come through the program; else the innermost line there is."""
     seen = [[frame for frame in frames(error) if not frame.is_ours] for error in errors]
