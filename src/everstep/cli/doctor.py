@@ -18,7 +18,7 @@ from everstep.cli.session import Session, is_interrupted, options, session
 from everstep.cli.text import count, duration, size
 from everstep.errors import EverstepError, RedactionKeyError
 from everstep.model import STATUS_NUMBER, STATUSES, Status
-from everstep.policy import key
+from everstep.policy.key import key_path, read_key
 from everstep.store.base import Measures, RunQuery, RunRow
 from everstep.store.health import Health
 from everstep.trail.naming import without_password
@@ -76,8 +76,8 @@ def _versions() -> dict[str, str]:
 def _key() -> dict[str, Any]:
     """How the file of the redaction key stands. It is not made here: the first secret makes it."""
     try:
-        path = key._path()  # noqa: SLF001 - to look at the key without making it
-        key._read(path)  # noqa: SLF001 - as above
+        path = key_path()
+        read_key(path)
     except RedactionKeyError as error:
         return {"path": error.path, "state": error.reason, "usable": False}
     except FileNotFoundError:

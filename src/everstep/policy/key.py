@@ -26,7 +26,7 @@ def load_key() -> bytes:
     It is kept in the file named by EVERSTEP_KEY_FILE, else in `everstep/redaction.key` under XDG_CONFIG_HOME
     (`~/.config`). Raises RedactionKeyError where it cannot be made, or others could read it.
     """
-    path = _path()
+    path = key_path()
     key = _loaded.get(str(path))
     if key is None:
         try:
@@ -36,7 +36,8 @@ def load_key() -> bytes:
     return key
 
 
-def _path() -> Path:
+def key_path() -> Path:
+    """Where the key of this user is kept, whether it is there or not. Raises RedactionKeyError."""
     named = os.environ.get("EVERSTEP_KEY_FILE")
     config = os.environ.get("XDG_CONFIG_HOME", "")
     folder = config if os.path.isabs(config) else "~/.config"  # noqa: PTH117 - a relative one is to be ignored
@@ -49,13 +50,14 @@ def _path() -> Path:
 
 def _read_or_make(path: Path) -> bytes:
     try:
-        return _read(path)
+        return read_key(path)
     except FileNotFoundError:
         _make(path)
-        return _read(path)
+        return read_key(path)
 
 
-def _read(path: Path) -> bytes:
+def read_key(path: Path) -> bytes:
+    """The key in a file. Raises RedactionKeyError where it cannot be one, or others could read it, and OSError."""
     # Not blocking: opening a pipe must not hang.
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
