@@ -306,10 +306,7 @@ class PostgresStore(Grouped[Link]):
         if not self.read_only:
             self._group.close()
         self._closed = True
-        self._close_readers()
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
+        self.part()
 
     def _close_readers(self) -> None:
         with suppress(IndexError):

@@ -48,9 +48,9 @@ _MADE = frozenset({"42P07", "23505", "42710"})  # another process was first
 _TRIES = 20
 
 
-def lift(link: Link, where: str, *, read_only: bool, known: int = len(MIGRATIONS)) -> None:
+def lift(link: Link, where: str, *, read_only: bool) -> None:
     """Check that the database holds a trail, or make one. Raises an OpenError."""
-    in_the_way = ""
+    in_the_way, known = "", len(MIGRATIONS)
     for _ in range(_TRIES):
         found = _version(link, where)
         if found > known:
@@ -66,7 +66,7 @@ def lift(link: Link, where: str, *, read_only: bool, known: int = len(MIGRATIONS
                 )
             )
         _check_encoding(link, where)
-        in_the_way = _migrate(link, where, known)
+        in_the_way = _migrate(link, where)
     else:  # nobody else makes them: they are no tables of ours
         raise NotATrailError(where, f"a database in which another program has our names ({in_the_way})")
     if not read_only and ask(link, "show transaction_read_only") != [("off",)]:
@@ -105,17 +105,17 @@ def _version(link: Link, where: str) -> int:
     return version
 
 
-def _migrate(link: Link, where: str, known: int) -> str:
+def _migrate(link: Link, where: str) -> str:
     """Bring the schema up to date in one transaction, unless another process does; then what was there already."""
     try:
         with link.transaction():
             found = _begin(link)
-            for migration in MIGRATIONS[found:known]:
+            for migration in MIGRATIONS[found:]:
                 for statement in migration:
                     link.execute(statement)
             if found == 0:
                 do(link, "insert into everstep_dictionary values(%s, %b)", (SHORT_FORMAT, DICTIONARY))
-            do(link, "update everstep_fact set value = %s where name = 'schema'", (known,))
+            do(link, "update everstep_fact set value = %s where name = 'schema'", (len(MIGRATIONS),))
     except driver.Error as error:
         if error.sqlstate in _MADE:
             return error.diag.message_primary or ""

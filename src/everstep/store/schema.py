@@ -146,9 +146,9 @@ def _look_at_log(connection: apsw.Connection, path: str) -> None:
     warnings.warn(lost, DamageWarning, stacklevel=6)
 
 
-def lift(connection: apsw.Connection, path: str, *, read_only: bool, migrations: tuple[str, ...] = MIGRATIONS) -> None:
+def lift(connection: apsw.Connection, path: str, *, read_only: bool) -> None:
     """Check that the file is ours, and bring its schema up to date in one transaction."""
-    found, known = _identify(connection, path), len(migrations)
+    found, known = _identify(connection, path), len(MIGRATIONS)
     if found > known:
         raise NewerSchemaError(path, found, known)
     if found == known:
@@ -159,20 +159,20 @@ def lift(connection: apsw.Connection, path: str, *, read_only: bool, migrations:
     lock = open_lock(path + "-lock")
     try:
         take(lock, path, BUSY_SECONDS)
-        _migrate(connection, path, migrations)
+        _migrate(connection, path)
     finally:
         os.close(lock)  # lets go of it too
 
 
-def _migrate(connection: apsw.Connection, path: str, migrations: tuple[str, ...]) -> None:
+def _migrate(connection: apsw.Connection, path: str) -> None:
     if _identify(connection, path) == 0:
         # Only a file without tables can learn to shrink.
         connection.execute("pragma auto_vacuum = incremental; pragma journal_mode = wal")
     connection.execute("begin immediate")
     try:
-        for migration in migrations[_identify(connection, path) :]:  # asked again: another process may have been first
+        for migration in MIGRATIONS[_identify(connection, path) :]:  # asked again: another process may have been first
             connection.execute(migration)
-        connection.execute(f"pragma application_id = {APPLICATION_ID}; pragma user_version = {len(migrations)}")
+        connection.execute(f"pragma application_id = {APPLICATION_ID}; pragma user_version = {len(MIGRATIONS)}")
         connection.execute("commit")
     except BaseException:  # an interrupt too: no transaction may stay open behind it
         if connection.in_transaction:

@@ -177,18 +177,18 @@ class Leases(Place):
             _ends_in_time(store, other)
 
 
-def taken_over(store: Store, since: float, run_id: str = "run", lease: float = LEASE) -> Claim:
+def taken_over(store: Store, since: float, run_id: str = "run") -> Claim:
     """The run, claimed as soon as its owner's lease lets go of it, which it must not do before its time.
 
     `since` is a moment before the lease was asked for.
     """
     end = time.monotonic() + PATIENCE
     while isinstance(got := outcome(lambda: store.claim(run_id, "heir", LONG)), OwnedError):
-        assert 0 < got.seconds_left <= lease * 1.05, "the lease is not as long as was asked for"
+        assert 0 < got.seconds_left <= LEASE * 1.05, "the lease is not as long as was asked for"
         assert time.monotonic() < end, "the lease does not end"
-        time.sleep(lease / 20)
+        time.sleep(LEASE / 20)
     assert isinstance(got, Claim)
-    assert _has_ended(since, lease), "the lease had not ended"
+    assert _has_ended(since, LEASE), "the lease had not ended"
     return got
 
 
