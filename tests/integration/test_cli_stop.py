@@ -12,7 +12,7 @@ import pytest
 import everstep
 from everstep import Runner, step, workflow
 from everstep.errors import RunCancelledError
-from everstep.trail.inside import NODES
+from everstep.trail.versions import NODES
 from tests.integration.cli_support import run
 
 BEGUN = {"code": "as a runner notes it"}

@@ -34,9 +34,10 @@ from everstep.run.runner import Runner
 from everstep.run.workflows import Workflow
 from everstep.trail import answers, asking
 from everstep.trail.answers import question_text
-from everstep.trail.inside import MAP, NODES, failed_so_far, is_map, items_of, outermost
+from everstep.trail.inside import failed_so_far, is_map, items_of, outermost
 from everstep.trail.outline import outline
 from everstep.trail.trail import Trail
+from everstep.trail.versions import MAP, NODES
 
 _WIDE = 200  # characters of what a run gave
 _SHORT = 60  # of an answer that is repeated

@@ -22,8 +22,7 @@ from everstep.graph.types import described, fits
 from everstep.run.arguments import name_of
 from everstep.run.workflows import Workflow, code_of
 from everstep.trail.forking import TARGETS
-
-NODES = "nodes"  # in what is said of a run: a digest for each node, and for each value that is bound
+from everstep.trail.versions import NODES
 
 
 class Graph(Workflow[..., Any]):

@@ -30,9 +30,10 @@ from everstep.run.mapped import MapResult
 from everstep.run.pen import Waiter
 from everstep.run.result import RunResult
 from everstep.run.through import AS_CHILD, ErrorHandling
-from everstep.run.workflows import MAP, Workflow
+from everstep.run.workflows import Workflow
 from everstep.trail.beginning import Draft, in_order
 from everstep.trail.trail import Trail
+from everstep.trail.versions import MAP
 
 
 class MapOf(Workflow[..., Any]):

@@ -18,6 +18,7 @@ from everstep.run.steps import body_of, short_name
 from everstep.run.surroundings import surroundings
 from everstep.trail.late import Late
 from everstep.trail.trail import Trail
+from everstep.trail.versions import MAP
 
 if TYPE_CHECKING:
     from everstep.trail.replayed import ReplayReport
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 _REPLAYING = Late("everstep.run.replaying")
-MAP = "map"  # in what is said of a run: it is one over many items
 
 
 class Workflow(Generic[P, R]):

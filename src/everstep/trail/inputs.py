@@ -12,10 +12,9 @@ from everstep.errors import UnknownInputError
 from everstep.model import Kind
 from everstep.store.base import RunRow
 from everstep.trail.compare import MISSING, Change
-from everstep.trail.inside import MAP, NODES
 from everstep.trail.outline import Outline
 from everstep.trail.reading import Reader
-from everstep.trail.versions import CODE
+from everstep.trail.versions import CODE, MAP, NODES
 
 
 def are_parameters(about: Mapping[str, Any]) -> bool:

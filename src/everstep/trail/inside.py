@@ -12,11 +12,11 @@ from everstep.errors import DamagedError, ErasedError, RunNotFoundError
 from everstep.model import FINISHED, Run, Status, StepError
 from everstep.store.base import ALL
 from everstep.trail.outline import Outline, error_of, outline
+from everstep.trail.versions import MAP, NODES
 
 if TYPE_CHECKING:
     from everstep.trail.trail import Trail
 
-MAP, NODES = "map", "nodes"  # what a runner says of a run over many items, and of one of a graph
 MAP_OVER = "map_over"  # in the inputs of a map
 _WELL = frozenset({Status.COMPLETED, Status.STOPPED, Status.CANCELLED})
 _FIRST = (Status.FAILED, Status.PARTIAL, Status.CANCELLED, Status.STOPPED, Status.PAUSED, Status.ACTIVE)
