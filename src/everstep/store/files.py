@@ -9,9 +9,9 @@ import os
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from fcntl import LOCK_SH
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,7 +36,7 @@ from everstep.store.health import Health
 from everstep.store.lock import LOCK_EX, LOCK_UN, flock, take
 from everstep.store.process_fork import at_work, watch
 from everstep.store.schema import BUSY_SECONDS
-from everstep.store.search import SearchIndex
+from everstep.store.search import found_among
 
 T = TypeVar("T")
 
@@ -220,10 +220,7 @@ class FilesStore(Grouped[Reading]):
         def rows_of(reading: Reading) -> list[tuple[str, Entry]]:
             return [(run.row.id, row.entry) for run in reading.live() for row in reading.own(run)]
 
-        rows = self._read(rows_of)
-        with closing(SearchIndex(":memory:")) as index:
-            index.add(enumerate((entry for _, entry in rows), 1), 0, 0)
-            return [rows[row - 1] for row in islice(index.find(words), limit)]
+        return found_among(self._read(rows_of), words, limit)
 
     def inspect(self) -> list[str]:
         self._check_open()

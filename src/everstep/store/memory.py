@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, islice
+from itertools import count
 from typing import TYPE_CHECKING
 
 from everstep import actual
@@ -27,7 +27,7 @@ from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, STATUSES, Kind,
 from everstep.store.base import LEASE_SECONDS, Append, Claim, Counts, Keyframe, NewRun, RunQuery, RunRow, Settled
 from everstep.store.cache import ValueCache
 from everstep.store.health import Counted, Health, counted
-from everstep.store.search import SearchIndex
+from everstep.store.search import found_among
 
 if TYPE_CHECKING:
     import asyncio
@@ -269,12 +269,7 @@ class MemoryStore:
         with self._lock:
             self._check_open()
             rows = [(run.new.id, entry) for run in self._runs.values() for entry in _backwards(run, own_only=True)]
-        index = SearchIndex(":memory:")
-        try:
-            index.add(enumerate((entry for _, entry in rows), 1), 0, 0)
-            return [rows[row - 1] for row in islice(index.find(words), limit)]
-        finally:
-            index.close()
+        return found_among(rows, words, limit)
 
     def health(self) -> Health:
         with self._lock:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import partial
+from itertools import islice
 from typing import Any, Literal, get_args
 
 import apsw
@@ -96,13 +97,20 @@ def text_of(entry: Entry) -> str:
     return "\n".join(words)
 
 
+def found_among(
+    rows: list[tuple[str, Entry]], words: str, limit: int | None = None, text: Callable[[Entry], str] | None = None
+) -> list[tuple[str, Entry]]:
+    """Those of some rows that hold all the words, best first, by an index that is made for this and thrown away."""
+    with closing(SearchIndex(":memory:", text)) as index:
+        index.add(enumerate((entry for _, entry in rows), 1), 0, 0)
+        return [rows[row - 1] for row in islice(index.find(words), limit)]
+
+
 def held_in(field: Field, words: str, hits: list[tuple[str, Entry]]) -> list[tuple[str, Entry]]:
     """Those of the hits that hold all the words in one part, best first: that part alone is searched again."""
     if field not in get_args(Field):
         raise ValueError(f"field={field!r}: use one of {', '.join(get_args(Field))}")
-    with closing(SearchIndex(":memory:", partial(_part_of, field))) as index:
-        index.add(((row, entry) for row, (_, entry) in enumerate(hits, 1)), 0, 0)
-        return [hits[row - 1] for row in index.find(words)]
+    return found_among(hits, words, text=partial(_part_of, field))
 
 
 def _part_of(field: Field, entry: Entry) -> str:
