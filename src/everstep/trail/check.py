@@ -195,7 +195,7 @@ def _intact_keyframes(store: Store, run: RunRow, damage: list[Damage]) -> Iterat
             at = kept.seq
             pieces = [piece for piece in refs(frame.unpack(kept.data), reader.fetch, checked) if piece not in checked]
             for piece in pieces:
-                reader.check_piece(piece)
+                reader.piece(piece)
             checked.update(pieces)  # when all are sound, and all that they refer to
             yield kept
         except DamagedError as found:

@@ -139,8 +139,8 @@ class Reader:
         for kept in self.keyframes(run, at):
             try:
                 data = frame.unpack(kept.data)
-                for piece in refs(data, self.fetch):
-                    self.check_piece(piece)
+                for name in refs(data, self.fetch):
+                    self.piece(name)
             except DamagedError as damage:
                 _pass_over(run, kept.seq, damage)
             else:
@@ -148,10 +148,12 @@ class Reader:
                 return StateTree.load(data, fetch), self.follow(run, kept.hash, rows)
         return StateTree(fetch), self.entries(run, 0, at)
 
-    def check_piece(self, piece: bytes) -> None:
-        """See that a piece is what was written. Its frame is checked against its name: nothing is unpacked."""
-        if blob_id(self._store.blob(piece)) != piece:
-            raise DamagedError(f"the piece stored as {piece.hex()} is not what was written")
+    def piece(self, name: bytes) -> bytes:
+        """A piece as it is stored, if that is what was written: its frame is checked against its name, not unpacked."""
+        framed = self._store.blob(name)
+        if blob_id(framed) != name:
+            raise DamagedError(f"the piece stored as {name.hex()} is not what was written")
+        return framed
 
     def keyframes(self, run: RunRow, at: int) -> Iterator[Keyframe]:
         """The keyframes at or below `at`, newest first.

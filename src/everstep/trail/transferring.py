@@ -18,7 +18,6 @@ from itertools import islice
 from typing import NamedTuple
 
 from everstep.codec import chain, frame
-from everstep.codec.blobs import blob_id
 from everstep.codec.chain import Entry
 from everstep.codec.keyframe import refs
 from everstep.codec.record import blob_ids
@@ -265,7 +264,7 @@ class Transfer:
                 entries.append(entry)
                 for name in blob_ids(entry):
                     with _named(run, entry.seq):
-                        blobs[name] = self._piece(name)
+                        blobs[name] = self._reader.piece(name)
                     size += len(blobs[name])
                 if entry.seq in kept or entry.seq in {last, ended} or size > _BYTES:
                     yield _Part(entries, blobs, kept.get(entry.seq), run.status if entry.seq == ended else None)
@@ -295,13 +294,7 @@ class Transfer:
         """A keyframe with the pieces that it needs, but for those that are known to be there."""
         with _named(run, kept.seq):
             needed = refs(frame.unpack(kept.data), self._reader.fetch, known)
-            return kept._replace(blobs={name: self._piece(name) for name in needed if name not in known})
-
-    def _piece(self, name: bytes) -> bytes:
-        framed = self._source.blob(name)
-        if blob_id(framed) != name:
-            raise DamagedError(f"the piece stored as {name.hex()} is not what was written")
-        return framed
+            return kept._replace(blobs={name: self._reader.piece(name) for name in needed if name not in known})
 
     # Writing.
 
