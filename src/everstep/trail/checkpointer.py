@@ -72,10 +72,6 @@ def _one_of(name: str, value: object, words: Any) -> None:
         raise ValueError(f"{name}={value!r}: use one of {', '.join(known)}")
 
 
-def _now() -> datetime:
-    return actual.now()
-
-
 class SqliteCheckpointer(Trail):
     """A trail with a policy. Runners use its durability, and it lets go of what the policy does not keep.
 
@@ -92,7 +88,7 @@ class SqliteCheckpointer(Trail):
         retention: Retention | None = None,
         window: int | None = None,
         redact: Iterable[Rule] = (),
-        clock: Callable[[], datetime] = _now,
+        clock: Callable[[], datetime] = actual.now,
     ) -> None:
         if policy is not None and (durability, retention, window) != (None, None, None):
             raise ValueError("give a policy, or durability, retention and window; not both")

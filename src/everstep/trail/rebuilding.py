@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from everstep.codec.delta import apply
 from everstep.codec.record import ops_of, read_payload
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ReplayMode = Literal["recorded", "verify", "lenient"]
 WHOLE = "A replay needs the whole run."
-_MODES = ("recorded", "verify", "lenient")
+_MODES = get_args(ReplayMode)
 _OUTCOMES = {KIND_NUMBER[kind] for kind in (Kind.STEP, Kind.ANSWER)}
 
 
