@@ -11,7 +11,7 @@ from everstep.capturing.command import CAPTURED
 from everstep.codec.record import StepRecord
 from everstep.errors import DamagedError, PrunedError, RunNotFoundError
 from everstep.model import Kind, Status
-from everstep.trail.outline import Node, outline
+from everstep.trail.outline import Node, address_of, outline
 from everstep.trail.trail import Trail
 
 _NAMED = 3  # of them
@@ -65,12 +65,8 @@ def _is_open(rows: Sequence[StepRecord], node: Node) -> bool:
 
     An attempt that failed, or the leave to try it again, has the id of what it is about.
     """
-    begun = [row.id for row in rows if row.kind in _BEGIN and _address(row) == _address(node.begun)]
+    begun = [row.id for row in rows if row.kind in _BEGIN and address_of(row) == address_of(node.begun)]
     return bool(begun) and sum(row.id == begun[-1] for row in rows) == 1
-
-
-def _address(row: StepRecord) -> tuple[object, ...]:
-    return row.parent, row.lane, row.name, row.index
 
 
 def _fits(node: Node) -> bool:

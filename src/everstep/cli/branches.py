@@ -6,7 +6,7 @@ from everstep.cli.output import Cell, Output
 from everstep.cli.plain import sizes
 from everstep.cli.questions import prompt_text
 from everstep.cli.style import STYLES, refused_with, result_of
-from everstep.cli.text import count, duration, size
+from everstep.cli.text import count, duration, indent, size
 from everstep.cli.tree import Fold, Line
 from everstep.codec.record import StepRecord
 from everstep.model import Kind, Status
@@ -16,7 +16,6 @@ from everstep.trail.outline import Node
 
 _WIDE = 200  # characters that a result may take
 _NAMED = 4  # values that went in
-_DEEP = 12  # levels that are indented; deeper ones say how deep they are
 _MARKS = {
     "completed": "✓", "failed": "✗", "active": "●", "interrupted": "◌", "paused": "‖", "unknown": "?",
     "cancelled": "∅", "checkpoint": "⚑", "save": "▪", "fork": "⑂", "end": "■",
@@ -28,13 +27,13 @@ def row(output: Output, line: Line | Fold, took: dict[str, int] | None = None, *
 
     `took` has the sizes of what a node of a graph took; None for what is no node.
     """
-    indent = "  " * line.depth if line.depth <= _DEEP else "  " * _DEEP + f"({line.depth}) "
+    before = indent(line.depth)
     if isinstance(line, Fold):
         return [
             "",
             "",
             "",
-            Cell(f"{indent}...", "dim"),
+            Cell(f"{before}...", "dim"),
             Cell(duration(line.duration_ms), "dim"),
             "",
             "",
@@ -52,7 +51,7 @@ def row(output: Output, line: Line | Fold, took: dict[str, int] | None = None, *
         Cell(mark, style),
         "" if node.record.superstep is None else str(node.record.superstep),
         Cell(
-            indent + (f"run {node.status}" if node.kind is Kind.END else _name(node)),
+            before + (f"run {node.status}" if node.kind is Kind.END else _name(node)),
             "dim" if node.superseded else "bold" if node.kind is Kind.STEP else "cyan",
         ),
         Cell(duration(node.duration_ms or None), "dim"),

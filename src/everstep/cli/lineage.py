@@ -8,11 +8,9 @@ from everstep.cli import plain
 from everstep.cli.output import Cell, Column
 from everstep.cli.session import Session, is_interrupted, standing
 from everstep.cli.style import status_cell
-from everstep.cli.text import count
+from everstep.cli.text import count, indent
 from everstep.model import Run
 from everstep.trail.trail import Trail
-
-_DEEP = 12  # levels that are indented; deeper ones say how deep they are
 
 
 def show_family(here: Session, trail: Trail, run_id: str) -> None:
@@ -24,7 +22,7 @@ def show_family(here: Session, trail: Trail, run_id: str) -> None:
         return
     rows: list[list[Cell | str]] = [
         [
-            Cell(_indent(depth) + run.id, "bold" if run.id == run_id else "", whole=True),
+            Cell(indent(depth) + run.id, "bold" if run.id == run_id else "", whole=True),
             "" if run.fork_seq is None else str(run.fork_seq),
             status_cell(standing(trail, run)),
             count(run.step_count, "entry"),
@@ -32,10 +30,6 @@ def show_family(here: Session, trail: Trail, run_id: str) -> None:
         for depth, run in found
     ]
     here.output.table([Column("run"), Column("forked at", right=True), Column("status"), Column("length")], rows)
-
-
-def _indent(depth: int) -> str:
-    return "  " * depth if depth <= _DEEP else "  " * _DEEP + f"({depth}) "
 
 
 def _family(trail: Trail, run_id: str) -> Iterator[tuple[int, Run]]:

@@ -8,6 +8,8 @@ from typing import Any
 
 from everstep.codec.shown import brief, count, cut, label, parts_of, safe, whole
 
+_DEEP = 12  # levels that are indented
+
 
 def leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
     """Every value that holds no others, with the path to it: one line each, for grep and its like."""
@@ -24,6 +26,11 @@ def leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
 def path_text(path: Any) -> str:
     """Where a change was made, as people write it: `notes.first`, `pages[3]`."""
     return "".join(label(part) for part in (path if type(path) is list else [path])).removeprefix(".")
+
+
+def indent(depth: int) -> str:
+    """What stands before a line of a tree: so many levels, of which the deep ones are told as a number."""
+    return "  " * depth if depth <= _DEEP else "  " * _DEEP + f"({depth}) "
 
 
 def duration(milliseconds: float | None) -> str:
@@ -71,6 +78,6 @@ def size(count: int) -> str:
 
 
 __all__ = [
-    "ago", "brief", "count", "cut", "duration", "label", "leaves", "parts_of", "path_text", "safe", "size", "stamp",
-    "whole",
+    "ago", "brief", "count", "cut", "duration", "indent", "label", "leaves", "parts_of", "path_text", "safe", "size",
+    "stamp", "whole",
 ]  # fmt: skip

@@ -165,7 +165,7 @@ class _Tree:
         node = self._node(record, kind, number, address)
         self._by_id[number] = node
         if kind is Kind.ANSWER:
-            address = _address(node.begun)
+            address = address_of(node.begun)
         if kind is Kind.STEP:
             self._settle(node, record, record.status, address)
         elif kind is Kind.ATTEMPT:
@@ -323,7 +323,8 @@ def _with(known: Sequence[T], one: T) -> Sequence[T]:
     return known
 
 
-def _address(record: StepRecord) -> Address:
+def address_of(record: StepRecord) -> Address:
+    """What all rows of one step have in common: where it stands, its name, and which of its name it is."""
     return record.parent, record.lane, record.name, record.index
 
 
