@@ -37,7 +37,7 @@ from everstep.trail.answers import question_text
 from everstep.trail.inside import failed_so_far, is_map, items_of, outermost
 from everstep.trail.outline import outline
 from everstep.trail.trail import Trail
-from everstep.trail.versions import MAP, NODES
+from everstep.trail.versions import CODE, MAP, NODES
 
 _WIDE = 200  # characters of what a run gave
 _SHORT = 60  # of an answer that is repeated
@@ -88,7 +88,7 @@ def stop(run: str) -> int:
     else:
         here.output.talk(f"{owner} was asked to stop {run}." if status == "asked" else f"nobody works on {run}.")
         said = about(trail, run)
-        if status == "asked" and "code" in said and not {MAP, NODES} & said.keys():
+        if status == "asked" and CODE in said and not {MAP, NODES} & said.keys():
             here.output.talk(f"{run} is no graph: it is cancelled; resume it to go on.")
             here.output.talk(f"then: {_to_resume(here, trail, run)}")
     return exits.OK

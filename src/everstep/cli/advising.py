@@ -13,6 +13,7 @@ from everstep.model import FINISHED, Run, Status
 from everstep.trail.inside import Failed
 from everstep.trail.naming import without_password
 from everstep.trail.outline import Outline
+from everstep.trail.versions import CODE
 
 _FIRST = 3  # failures beside questions
 _WORST = (Status.FAILED, Status.PARTIAL)
@@ -90,4 +91,4 @@ def _of_a_map(run: Run, items: Items, asked: Questions, *, at_work: bool) -> Ite
 
 def _is_of_a_workflow(tree: Outline) -> bool:
     """Whether a runner began it, which notes the code; what was recorded by hand goes on by hand."""
-    return tree.start is not None and "code" in tree.start.metadata
+    return tree.start is not None and CODE in tree.start.metadata

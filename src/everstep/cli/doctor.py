@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -19,10 +18,10 @@ from everstep.cli.text import count, duration, size
 from everstep.errors import EverstepError, RedactionKeyError
 from everstep.model import STATUS_NUMBER, STATUSES, Status
 from everstep.policy.key import key_path, read_key
-from everstep.store.base import Measures, RunQuery, RunRow
+from everstep.store.base import Measures, RunQuery
 from everstep.store.health import Health
 from everstep.trail.naming import without_password
-from everstep.trail.owner import is_copy, is_gone
+from everstep.trail.owner import is_at_work, is_copy
 from everstep.trail.trail import Trail
 
 _AT_WORK = 1_000  # runs that have not ended, the newest: whether each is at work somewhere is looked at
@@ -90,7 +89,7 @@ def _key() -> dict[str, Any]:
 def _trail(trail: Trail, health: Health | None) -> dict[str, Any]:
     active = trail.store.runs(RunQuery(status=STATUS_NUMBER[Status.ACTIVE], limit=_AT_WORK))
     found: dict[str, Any] = {
-        "path": trail.store.where, "interrupted": [run.id for run in active if _is_interrupted(run)],
+        "path": trail.store.where, "interrupted": [run.id for run in active if not is_at_work(run.owner, run.lease)],
         "half_copied": [run.id for run in active if is_copy(run.owner)],
     }  # fmt: skip
     if health is None:
@@ -115,10 +114,6 @@ def _growth(health: Health, total: int) -> dict[str, Any] | None:
     grown = round((total - (health.dead or 0)) * rows / health.rows)
     daily = {"entries_a_day": round(rows * _DAY / seconds), "bytes_a_day": round(grown * _DAY / seconds)}
     return {"seconds": seconds, "entries": rows, "bytes": grown, **(daily if seconds >= _DAY else {})}
-
-
-def _is_interrupted(run: RunRow) -> bool:
-    return run.owner is None or run.lease < time.time() or is_gone(run.owner)
 
 
 def _warnings(found: dict[str, Any], health: Health | None) -> Iterator[str]:

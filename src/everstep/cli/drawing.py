@@ -22,12 +22,12 @@ from everstep.graph.graph import Graph
 from everstep.graph.picture import Picture, Visits, Wire, picture
 from everstep.model import END, Kind, Run, Status
 from everstep.run.log import NodeRecord, RunLog
+from everstep.store.base import ALL
 from everstep.trail.inside import is_map, items_of
 from everstep.trail.outline import Node, outline
 from everstep.trail.trail import Trail
 
 _KEY = re.compile(r"(?P<name>.+?)(?::[0-9a-f]{8,})?#\d+")  # of a child run, below its parent: the node that it is
-_CHILDREN = 100_000  # that are looked at
 # For a terminal that can show no more than ASCII.
 _ASCII = str.maketrans({
     "→": "->", "⇢": "~>", "▶": ">", "×": "x", "·": "-", "…": "~", "│": "|", "┊": ":", "─": "-", "┄": ".", "╭": "+",  # noqa: RUF001 - the sign that is drawn
@@ -175,7 +175,7 @@ def _log(trail: Trail, run: Run) -> RunLog:
     ended = {node.record.child_run_id for node in nodes}
     rows += [
         row
-        for child in trail.runs(parent=run.id, limit=_CHILDREN)
+        for child in trail.runs(parent=run.id, limit=ALL)
         if child.id not in ended
         for row in _open_row(trail, run, child, nodes)
     ]

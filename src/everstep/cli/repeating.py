@@ -32,6 +32,7 @@ from everstep.trail.inputs import are_parameters
 from everstep.trail.inside import is_map
 from everstep.trail.replayed import ReplayReport
 from everstep.trail.trail import Trail
+from everstep.trail.versions import CODE
 
 _REUSE = "Use what the run did later, where the same is asked for; a person is asked again."
 _SEALED = "Of a program: what is refused if it is not on record; hard: in a network of its own, too. Else calls."
@@ -84,7 +85,7 @@ def replay(
     else:
         _tell(here, report)
         said = about(trail, run)
-        if wanted == "recorded" and ("code" in said or CAPTURED in said):  # what was recorded by hand has no code
+        if wanted == "recorded" and (CODE in said or CAPTURED in said):  # what was recorded by hand has no code
             here.output.talk(f"to compare it with the code: {here.command('replay', run, *still_to_name(said))}")
     return exits.OK if report.identical else exits.DIFFERENT
 

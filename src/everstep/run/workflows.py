@@ -18,7 +18,7 @@ from everstep.run.steps import body_of, short_name
 from everstep.run.surroundings import surroundings
 from everstep.trail.late import Late
 from everstep.trail.trail import Trail
-from everstep.trail.versions import MAP
+from everstep.trail.versions import CODE, MAP, PYTHON
 
 if TYPE_CHECKING:
     from everstep.trail.replayed import ReplayReport
@@ -112,7 +112,7 @@ class Workflow(Generic[P, R]):
         if self._code_digest is None:  # asked once: the file may change while this code stays what it is
             self._code_digest = self._code()
         python = ".".join(map(str, sys.version_info[:3]))
-        return {"code": self._code_digest, "python": python, **surroundings(self.functions())}
+        return {CODE: self._code_digest, PYTHON: python, **surroundings(self.functions())}
 
     def _code(self) -> str:
         return code_of(self.function)

@@ -13,7 +13,7 @@ from everstep.errors import AnswerError, ErasedError, NotWaitingError, OwnedErro
 from everstep.journal import Journal
 from everstep.journal.track import OUTPUT, RETRY
 from everstep.model import FINISHED, KINDS, STATUSES, Kind, Status, StepError
-from everstep.store.base import RunQuery, RunRow
+from everstep.store.base import ALL, RunQuery, RunRow
 from everstep.trail import asking
 from everstep.trail.beginning import begin
 from everstep.trail.leaving import give_up
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from everstep.trail.trail import Trail
 
 CANCEL, STOP = "cancel", "stop"  # what whoever works on a run can be asked
-_CHILDREN = 1_000_000  # of one run: all of them
 _NAMED = 5  # open questions that an error names
 _WIDE = 60  # characters of an argument that a question shows
 _PATH = 40  # and of what is asked for at a host
@@ -93,7 +92,7 @@ def questions(trail: Trail, run: RunRow) -> list[tuple[RunRow, StepRecord]]:
     for each in runs:
         if STATUSES[each.status] not in FINISHED or STATUSES[each.status] is Status.FAILED:
             asked += [(each, step) for step in waiting(trail, each)]
-            runs += reversed(trail.store.runs(RunQuery(parent=each.id, limit=_CHILDREN)))  # the oldest first
+            runs += reversed(trail.store.runs(RunQuery(parent=each.id, limit=ALL)))  # the oldest first
     return asked
 
 
@@ -205,7 +204,7 @@ def cancel(trail: Trail, run: RunRow) -> None:
         return
     try:
         # Those inside first: where this is cut off, the run has not ended yet, and can be cancelled again.
-        for child in trail.store.runs(RunQuery(parent=run.id, limit=_CHILDREN)):
+        for child in trail.store.runs(RunQuery(parent=run.id, limit=ALL)):
             if STATUSES[child.status] not in FINISHED:
                 with suppress(RunFinishedError):  # by itself, just now
                     cancel(trail, child)
