@@ -31,7 +31,7 @@ from everstep.run.flow import ask_flow
 from everstep.run.lanes import CURRENT, NODES, OF_TASK, Lane, here, outside
 from everstep.run.noted import log_of
 from everstep.run.runner import AsyncRunner, Runner
-from everstep.run.through import cancel_all
+from everstep.run.through import cancel_all, without_run
 from everstep.trail.failure import str_of
 
 if TYPE_CHECKING:
@@ -307,8 +307,7 @@ async def _awaited(going: Going, ask: Ask, given: dict[str, Any]) -> BaseExcepti
 async def _together(jobs: list[Coroutine[Any, Any, BaseException | None]]) -> list[BaseException | None]:
     """Await nodes at the same time. Their lanes are theirs: none is made for the tasks."""
     loop = asyncio.get_running_loop()
-    plain = contextvars.copy_context()
-    plain.run(CURRENT.set, None)
+    plain = without_run()
     tasks = [outside().run(partial(loop.create_task, job, context=plain.copy())) for job in jobs]
     try:
         await asyncio.wait(tasks)

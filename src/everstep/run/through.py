@@ -168,7 +168,7 @@ async def _awaited(life: Life, loop: asyncio.AbstractEventLoop) -> tuple[Any, Ba
     stopped = asyncio.Event()
     # Before there is a task: an eager one begins at once, and may wait for an answer before it is given back here.
     run.on_suspend = run.on_halt = lambda: loop.call_soon_threadsafe(stopped.set)
-    main = loop.create_task(_main(life), context=_without_run())
+    main = loop.create_task(_main(life), context=without_run())
     try:
         await _settled(life, main, stopped)
     except asyncio.CancelledError as stop:
@@ -197,7 +197,7 @@ def _watched() -> Callable[[], bool]:
     return lambda: task.cancelling() > before
 
 
-def _without_run() -> contextvars.Context:
+def without_run() -> contextvars.Context:
     """The caller's context outside of any run: the function's task belongs to the new run alone."""
     context = contextvars.copy_context()
     context.run(CURRENT.set, None)
