@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -26,14 +25,6 @@ HIDDEN = {"cookies", "onward", "secret"}  # no two are alike, as their secrets a
 STUCK = {"miscounted"}  # aiohttp itself waits for its rest for ever if the fault comes late, whatever the timeouts
 RACING = {"cut", "cut-within", "short", "squeezed-cut", "reset-within"}  # whether the fault is seen first
 Session = aiohttp.ClientSession
-
-
-@pytest.fixture
-def closed() -> Iterator[str]:
-    """An address where nobody listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 async def outcome(call: Awaitable[Any]) -> Any:

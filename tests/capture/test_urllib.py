@@ -8,7 +8,7 @@ import io
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -166,14 +166,6 @@ def test_a_request_sent_ahead_is_answered_in_its_turn(tmp_path: Path) -> None:
     _, recorded, replayed = thrice(tmp_path, program)  # bare, the answer may go down in what was read ahead
     assert recorded == replayed
     assert recorded[1].startswith(b"GET 0")
-
-
-@pytest.fixture
-def closed() -> Iterator[str]:
-    """An address where nobody listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 def test_what_cannot_be_sent_fails_where_it_is_sent(tmp_path: Path, closed: str) -> None:

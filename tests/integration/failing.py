@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from everstep import AsyncRunner, Runner, RunResult, Trail, step, workflow
+from everstep import AsyncRunner, Runner, RunResult, Status, Trail, step, workflow
 from tests.integration.running import Calls, crashed
 
 
@@ -84,6 +84,15 @@ def seen_twice(trail: Trail, fails: Any, kind: str, caught_as: type[Exception] =
     Runner(trail).run(catches, id="r")
     assert WORLD.taken() == [kind, "after", "after"]
     return caught
+
+
+def healed(trail: Trail, workflow: Any) -> list[str]:
+    """Run a workflow again that failed, or was cancelled, in a world where nothing fails: what was executed."""
+    WORLD.heal()
+    WORLD.taken()
+    assert go(trail, workflow).status is Status.COMPLETED
+    assert trail.verify("r").ok
+    return [str(name) for name in WORLD.taken()]
 
 
 # The shapes: `b` fails, or `x`, or the code does not like the answer of `a`.

@@ -1,12 +1,32 @@
-"""What the tests of graphs share: either runner, and the rows of nodes."""
+"""What the tests of graphs share: nodes that say that they were called, either runner, and the rows of nodes."""
 
 from __future__ import annotations
 
 import asyncio
+from inspect import Parameter, Signature
 from typing import Any
 
-from everstep import AsyncRunner, Graph, Kind, Runner, RunResult, StepRecord, Trail
+from everstep import AsyncRunner, Graph, Kind, Runner, RunResult, StepRecord, Trail, node
 from everstep.run.lanes import NODES
+from tests.integration.running import Calls
+
+calls = Calls()
+
+
+def gives(name: str, *takes: str, **more: Any) -> Any:
+    """A node that says that it was called, and gives what it took with its own name."""
+
+    def function(a: Any = None, b: Any = None) -> str:
+        calls(name)
+        return "".join(filter(None, (a, b, name)))
+
+    inputs = dict(zip("ab", takes, strict=False))
+    parameters = [Parameter(each, Parameter.KEYWORD_ONLY) for each in inputs]
+    function.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # functions have room for it
+    return node(output=f"v_{name}", name=name, inputs=inputs, **more)(function)
+
+
+CHAIN = Graph([gives("one", "x"), gives("two", "v_one"), gives("three", "v_two")], name="chain")
 
 
 def both(trail: Trail, graph: Graph, *args: Any, on_a_loop: bool, **options: Any) -> RunResult[Any]:

@@ -6,7 +6,6 @@ import asyncio
 import copy
 import threading
 import time
-from inspect import Parameter, Signature
 from typing import Any
 
 import pytest
@@ -14,32 +13,14 @@ import pytest
 import everstep
 from everstep import END, AsyncRunner, Graph, Kind, Retry, Runner, Status, Trail, gate, node, route, step
 from everstep.errors import GraphInputError, LoopLimitError, StepTimeoutError
-from tests.integration.graphing import both, nodes_of, statuses
-from tests.integration.running import Calls, crashed
-
-calls = Calls()
-
-
-def gives(name: str, *takes: str, **more: Any) -> Any:
-    """A node that says that it was called, and gives what it took with its own name."""
-
-    def function(a: Any = None, b: Any = None) -> str:
-        calls(name)
-        return "".join(filter(None, (a, b, name)))
-
-    inputs = dict(zip("ab", takes, strict=False))
-    parameters = [Parameter(each, Parameter.KEYWORD_ONLY) for each in inputs]
-    function.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # functions have room for it
-    return node(output=f"v_{name}", name=name, inputs=inputs, **more)(function)
+from tests.integration.graphing import CHAIN, both, calls, gives, nodes_of, statuses
+from tests.integration.running import crashed
 
 
 def until_written(trail: Trail, name: str) -> None:
     """Wait until the record has a row of this name: then what follows comes after it."""
     while not any(row.name.endswith(name) for row in trail.steps("r")):
         time.sleep(0.001)
-
-
-CHAIN = Graph([gives("one", "x"), gives("two", "v_one"), gives("three", "v_two")], name="chain")
 
 
 # Failure, then success.

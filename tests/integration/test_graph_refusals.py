@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspect import Parameter, Signature
 from typing import Any
 
 import pytest
@@ -17,27 +16,8 @@ from everstep.errors import (
     LoopLimitError,
     UnstorableError,
 )
-from tests.integration.graphing import nodes_of, statuses
-from tests.integration.running import Calls, crashed
-
-calls = Calls()
-
-
-def gives(name: str, *takes: str, **more: Any) -> Any:
-    """A node that says that it was called, and gives what it took with its own name."""
-
-    def function(a: Any = None, b: Any = None) -> str:
-        calls(name)
-        return "".join(filter(None, (a, b, name)))
-
-    inputs = dict(zip("ab", takes, strict=False))
-    parameters = [Parameter(each, Parameter.KEYWORD_ONLY) for each in inputs]
-    function.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # functions have room for it
-    return node(output=f"v_{name}", name=name, inputs=inputs, **more)(function)
-
-
-CHAIN = Graph([gives("one", "x"), gives("two", "v_one"), gives("three", "v_two")], name="chain")
-
+from tests.integration.graphing import CHAIN, calls, gives, nodes_of, statuses
+from tests.integration.running import crashed
 
 # What a run is given.
 

@@ -11,7 +11,7 @@ import pytest
 
 import everstep
 from everstep import Kind, Retry, Status, Trail, current, step, workflow
-from tests.integration.failing import SHAPES, WORLD, Shape, Wrapped, act, act_later, go
+from tests.integration.failing import SHAPES, WORLD, Shape, Wrapped, act, act_later, go, healed
 from tests.integration.running import Crash, rows
 
 
@@ -27,15 +27,6 @@ def fails(trail: Trail, workflow: Any, kind: type[BaseException] = ValueError, *
         go(trail, workflow, **options)
     assert trail.run("r").status is Status.FAILED
     return raised.value
-
-
-def healed(trail: Trail, workflow: Any) -> list[str]:
-    """Run a failed workflow again, in a world where nothing fails: what was executed."""
-    WORLD.heal()
-    WORLD.taken()
-    assert go(trail, workflow).status is Status.COMPLETED
-    assert trail.verify("r").ok
-    return [str(name) for name in WORLD.taken()]
 
 
 def cut_off(trail: Trail, workflow: Any, name: str) -> list[str]:

@@ -18,7 +18,7 @@ from everstep.errors import RunStoppedError
 from everstep.run import heart, stopping
 from everstep.run.life import Life
 from everstep.testing import always_replay
-from tests.integration.failing import WORLD, Wrapped, act, act_later, go
+from tests.integration.failing import WORLD, Wrapped, act, act_later, go, healed
 
 
 @pytest.fixture
@@ -33,15 +33,6 @@ def fails(trail: Trail, workflow: Any, kind: type[BaseException] = ValueError) -
         go(trail, workflow)
     assert trail.run("r").status is Status.FAILED
     return raised.value
-
-
-def healed(trail: Trail, workflow: Any) -> list[str]:
-    """Run it again, in a world where nothing fails: what was executed."""
-    WORLD.heal()
-    WORLD.taken()
-    assert go(trail, workflow).status is Status.COMPLETED
-    assert trail.verify("r").ok
-    return [str(name) for name in WORLD.taken()]
 
 
 async def _branch(name: str) -> str:

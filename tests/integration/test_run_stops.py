@@ -15,7 +15,7 @@ import everstep
 from everstep import Kind, Retry, Runner, Status, Trail, current, pause, step, workflow
 from everstep.errors import RunCancelledError, RunFinishedError, RunStoppedError
 from everstep.run import heart, stopping
-from tests.integration.failing import WORLD, act, act_later, go
+from tests.integration.failing import WORLD, act, act_later, go, healed
 from tests.integration.running import rows
 
 
@@ -44,15 +44,6 @@ def cancelled(trail: Trail, workflow: Any, when: str, **options: Any) -> float:
     assert trail.run("r").status is Status.CANCELLED
     assert trail.run("r").owner is None
     return time.monotonic() - asked[0]
-
-
-def resumed(trail: Trail, workflow: Any) -> list[str]:
-    """Take a cancelled run up again: what was executed."""
-    WORLD.heal()
-    WORLD.taken()
-    assert go(trail, workflow).status is Status.COMPLETED
-    assert trail.verify("r").ok
-    return [str(name) for name in WORLD.taken()]
 
 
 def is_cancelled() -> None:
@@ -156,7 +147,7 @@ def test_the_step_at_work_is_finished_and_kept_and_no_further_one_is_taken(
     for run in trail.runs(parent="r"):
         assert run.status is Status.CANCELLED
     WORLD.bad.add("heard")
-    done = resumed(trail, workflow)
+    done = healed(trail, workflow)
     assert set(done) >= left
     assert "slow" not in done
     assert len(done) == len(set(done))
@@ -325,7 +316,7 @@ def test_a_cancelled_run_takes_no_step_on_its_way_out(trail: Trail) -> None:
     cancelled(trail, cleans, "slow")
     assert WORLD.taken() == ["slow"]
     WORLD.bad.add("heard")
-    assert resumed(trail, cleans) == ["c", "clean"]
+    assert healed(trail, cleans) == ["c", "clean"]
 
 
 # Runs that nobody works on.
