@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 from everstep.cli import exits
 from everstep.cli.launching import LEFT_OUT, typed, url_of
 from everstep.cli.output import Output
-from everstep.errors import EverstepError, RunNotFoundError, UnreadableError
+from everstep.errors import EverstepError, UnreadableError
 from everstep.trail.late import Late
 from everstep.trail.naming import DEFAULT, MEMORY, POSTGRES, SQLITE, TRAIL, folder_of, is_url, without_password
 
@@ -185,14 +185,9 @@ def run_ids(context: click.Context, _: click.Parameter, incomplete: str) -> Iter
 
 
 def address(trail: Trail, text: str) -> tuple[str, int | None]:
-    """A run, or `run@seq`, as its id and its seq. An id may look like an address: a run that exists comes first."""
-    head, at, tail = text.rpartition("@")
-    if not at or not tail.isdecimal() or len(tail) > 18:
-        return text, None
-    try:
-        return trail.run(text).id, None
-    except RunNotFoundError:
-        return head, int(tail)
+    """A run, or `run@seq`, as its id and its seq."""
+    found: tuple[str, int | None] = _TRAIL.address_of(trail, text)
+    return found
 
 
 def is_interrupted(trail: Trail, run: Run) -> bool:

@@ -251,7 +251,7 @@ class Trail:
 
     def diff(self, a: str, b: str) -> list[Change]:
         """How the state at `a` differs from that at `b`; each is a run id, or `run@seq`."""
-        return changes(self.state(*self._address(a), view=True), self.state(*self._address(b), view=True))
+        return changes(self.state(*address_of(self, a), view=True), self.state(*address_of(self, b), view=True))
 
     def compare(self, a: str | Checkpoint, b: str | Checkpoint) -> Comparison:
         """How run `b` differs from run `a`, step by step; each is a run id, `run@seq` or a checkpoint.
@@ -271,15 +271,7 @@ class Trail:
         return found
 
     def _point(self, given: str | Checkpoint) -> tuple[str, int | None]:
-        return (given.run_id, given.seq) if isinstance(given, Checkpoint) else self._address(given)
-
-    def _address(self, address: str) -> tuple[str, int | None]:
-        head, at, tail = address.rpartition("@")
-        if not at or not tail.isdecimal():
-            return address, None
-        with suppress(RunNotFoundError):
-            return self.run(address).id, None  # an id may look like an address
-        return head, int(tail)
+        return (given.run_id, given.seq) if isinstance(given, Checkpoint) else address_of(self, given)
 
     def search(self, words: str, field: Field | None = None, limit: int = 20, *, view: bool = True) -> list[StepRecord]:
         """Steps that hold all words, best first. "Quoted words" stand together; a star is any end.
@@ -388,6 +380,16 @@ class Trail:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.store.where!r}>"
+
+
+def address_of(trail: Trail, text: str) -> tuple[str, int | None]:
+    """A run, or `run@seq`, as its id and its seq. An id may look like an address: a run that exists comes first."""
+    head, at, tail = text.rpartition("@")
+    if not at or not tail.isdecimal() or len(tail) > 18:
+        return text, None
+    with suppress(RunNotFoundError):
+        return trail.run(text).id, None
+    return head, int(tail)
 
 
 def _public(row: RunRow) -> Run:

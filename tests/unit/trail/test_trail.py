@@ -142,6 +142,13 @@ def test_differences_are_told_by_path_and_by_type(trail: everstep.Trail) -> None
     assert trail.diff("r@2", "r") == []
 
 
+def test_a_number_that_no_step_has_makes_no_address(trail: everstep.Trail) -> None:
+    trail.record("r").finish()
+    for ask in (trail.diff, trail.compare):
+        with pytest.raises(RunNotFoundError):
+            ask("r@" + "9" * 5_000, "r")
+
+
 def test_checkpoints_are_named_points_that_copy_nothing(trail: everstep.Trail) -> None:
     run = trail.record("r")
     run.step("a", set={"x": 1})
