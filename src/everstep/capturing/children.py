@@ -26,9 +26,9 @@ from everstep.model import STATUSES, Status
 from everstep.run.asked import Ask
 from everstep.run.lanes import CURRENT, OUTSIDE, Scope
 from everstep.store.base import ALL, RunQuery
+from everstep.trail.naming import SQLITE
 from everstep.trail.owner import is_gone
 
-_SQLITE = "sqlite:///"
 _TEMPORARY = "TMPDIR"
 
 
@@ -92,6 +92,6 @@ def exported(command: Any) -> Any:
 
 def _anywhere(trail: str) -> str:
     """The name of a trail that is good in every folder."""
-    if trail.startswith(_SQLITE):
-        trail = unquote(trail.removeprefix(_SQLITE))
+    if trail.startswith(SQLITE):
+        trail = unquote(trail.removeprefix(SQLITE))
     return trail if "://" in trail else str(Path(trail).expanduser().absolute())

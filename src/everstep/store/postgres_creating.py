@@ -112,7 +112,7 @@ def create_run(link: Link, new: NewRun) -> Claim:
         made = ask(
             link,
             _CREATE,
-            (new.id, start.root, new.workflow, STATUS_NUMBER[Status.ACTIVE], new.owner, min(new.lease, LONGEST),
+            (new.id, start.root, new.workflow, _ACTIVE, new.owner, min(new.lease, LONGEST),
              start.seq, start.hash, start.base, start.seq + 1, new.created, new.parent, start.fork_key,
              *(new.fork or new.came_from or (None, None)), new.retry_of, new.retry_index, ormsgpack.packb(new.tags)),
         )  # fmt: skip
