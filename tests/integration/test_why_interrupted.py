@@ -98,6 +98,35 @@ def test_where_a_step_is_open_it_is_told_and_not_the_one_before(tmp_path: Path) 
     assert found.last_done is None
 
 
+def test_of_a_run_that_was_in_a_child_run_the_innermost_is_told(tmp_path: Path) -> None:
+    @workflow
+    def innermost() -> None:
+        plan(3)
+        raise Crash
+
+    @workflow
+    def inner() -> None:
+        plan(2)
+        innermost()
+
+    @workflow
+    def outer() -> None:
+        plan(1)
+        inner()
+
+    path = tmp_path / "t.db"
+    with everstep.open(path) as trail:
+        crashed(trail, outer, id="r")
+        found = trail.why("r")
+    child = "r/inner#0/innermost#0"
+    assert found.inside == (child,)
+    assert words(str(found)).startswith(
+        "r was interrupted: no process is working on it. The last that completed is step 1 (plan). What it did last is "
+        f"on record in {child}. next everstep why '{child}' everstep resume r"
+    )
+    assert f"next: everstep why '{child}' --trail {path}\n" in run("why", "r", "--trail", path).stderr
+
+
 def test_an_open_step_is_told_by_what_became_of_it_and_not_by_its_status(tmp_path: Path) -> None:
     with everstep.open(tmp_path / "t.db") as trail:
         cut = trail.record("u", workflow="shop", metadata=BEGUN)

@@ -20,7 +20,7 @@ from everstep.trail.why.given import INPUTS, odd_inputs
 from everstep.trail.why.heard import alike
 from everstep.trail.why.items import WIDE, failed_parts, open_questions, questions_of, told
 from everstep.trail.why.oddities import FEW, Group, Oddity, Sample
-from everstep.trail.why.onward import last_done, last_good, nexts
+from everstep.trail.why.onward import last_done, last_good, nexts, under_way
 from everstep.trail.why.report import Confidence, Failure, Link, Repeated, Slow, Suspect, Why
 from everstep.trail.why.tracing import Trace
 from everstep.trail.why.values import key_of
@@ -56,16 +56,17 @@ def explain(trail: Trail, run_id: str) -> Why:
     failed = list(failed_parts(trail, trace))
     asked = open_questions(trail, run, at_work=trace.at_work)
     interrupted = run.status is Status.ACTIVE and not trace.at_work
+    inside = () if trace.is_map else under_way(trail, run)
     return Why(
         run_id=run.id, workflow=run.workflow, status=run.status, failure=failure,
         chain=tuple(_chain(trace, suspects[:1])), suspects=tuple(suspect for _, suspect in suspects),
         last_good=last_good(trace, suspects[0][0] if suspects else None) if failure is not None else None,
         repeated=tuple(_repeated(trace)), slow=tuple(_slow(trace)),
-        next=tuple(nexts(trail, trace, failure, suspects, failed, asked)),
+        next=tuple(nexts(trail, trace, failure, suspects, failed, asked, inside)),
         items=tuple(told(trail, trace, each) for each in failed[:_ITEMS]), failed=len(failed), is_map=trace.is_map,
         interrupted=interrupted, at_work=trace.at_work, last_done=last_done(trace) if not trace.path else None,
         questions=tuple(questions_of(asked)), waiting=len(asked),
-        answered=answered(trail, trail.store.run(run.id)) if interrupted else 0,
+        answered=answered(trail, trail.store.run(run.id)) if interrupted else 0, inside=inside,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from everstep.trail.why.tracing import Trace
 if TYPE_CHECKING:
     from everstep.trail.trail import Trail
 
-_TRIED = 3  # failed items that are worth a look
+_TRIED = 3  # failed items, and runs inside, that are worth a look
 _REPLACEABLE = frozenset({Kind.STEP, Kind.ANSWER})  # rows that a fork can give another outcome
 
 
@@ -42,6 +42,17 @@ def last_done(trace: Trace) -> Point | None:
     return Point(done[-1].run_id, done[-1].seq, done[-1].name, is_checkpoint=False) if done else None
 
 
+def under_way(trail: Trail, run: Run) -> tuple[str, ...]:
+    """The innermost runs inside one that has not ended that have not, either: what it did last is on record there."""
+    found, runs = list[str](), [run.id] if run.status is Status.ACTIVE else []
+    for each in runs:
+        below = trail.runs(status=Status.ACTIVE, parent=each, limit=_TRIED)
+        runs += [child.id for child in reversed(below)]
+        if not below and each != run.id:
+            found.append(each)
+    return tuple(found[:_TRIED])
+
+
 def nexts(
     trail: Trail,
     trace: Trace,
@@ -49,8 +60,10 @@ def nexts(
     suspects: list[tuple[Call, Suspect]],
     failed: list[Run | Failed],
     asked: list[StepRecord],
+    inside: tuple[str, ...],
 ) -> Iterator[str]:
     """Commands that are worth typing: those that only look, then those that go on."""
+    yield from (command("why", child) for child in inside)
     for each in failed[:_TRIED]:
         yield command("show", f"{each.run_id}@{each.seq}") if isinstance(each, Failed) else command("why", each.id)
     if suspects:

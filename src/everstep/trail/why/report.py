@@ -138,6 +138,7 @@ class Why:
     questions: tuple[Question, ...] = ()  # the first that are open
     waiting: int = 0  # how many there are of these
     answered: int = 0  # and how many more were answered, since the run was left to wait
+    inside: tuple[str, ...] = ()  # of a run that has not ended, the innermost runs inside that have not, either
 
     def summary(self) -> str:
         """One line: how it ended, and the likeliest reason."""
@@ -193,8 +194,10 @@ class Why:
         else:
             yield f"was interrupted{self._place()}: no process is working on it."
         if self.last_done is not None:
-            lost = "" if self.at_work else " What came after it is not on record."
+            lost = "" if self.at_work or self.inside else " What came after it is not on record."
             yield f"The last that completed is step {self.last_done.seq} ({self.last_done.name}).{lost}"
+        if self.inside:
+            yield f"What it {'does' if self.at_work else 'did last'} is on record in {', '.join(self.inside)}."
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON can hold it."""
