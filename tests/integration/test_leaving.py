@@ -6,8 +6,10 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -181,3 +183,24 @@ def test_runs_that_nobody_works_on_are_listed_page_by_page(tmp_path: Path, place
         "at work 0",
     ]
     assert (rest.cursor, last.cursor) == (None, None)
+
+
+def test_a_trail_whose_disk_fails_is_closed_without_trying_every_run(tmp_path: Path, disk: FaultyDisk) -> None:
+    """A server that is away would be waited for as often."""
+    trail, count = everstep.open(tmp_path / "trail.db"), 20
+
+    @workflow
+    async def waiting(number: int) -> None:
+        await act_later(number)
+        if len(calls) == count:
+            disk.writes = 0
+            with suppress(StoreError):
+                trail.close()
+        await act_later("never")
+
+    async def all_of_them() -> Any:
+        runs = (AsyncRunner(trail).run(waiting, number) for number in range(count))
+        return await asyncio.gather(*runs, return_exceptions=True)
+
+    assert {type(error) for error in asyncio.run(all_of_them())} <= {ClosedError, StoreError}
+    assert 0 < disk.failed < count

@@ -115,7 +115,7 @@ def made(scribe: Scribe, first: Sequence[Append], claim: Claim) -> Scribe:
     return scribe
 
 
-async def made_awaited(draft: Callable[[], Draft], give_up: Callable[[Scribe], None]) -> Scribe | None:
+async def made_awaited(draft: Callable[[], Draft], give_up: Callable[[Scribe], object]) -> Scribe | None:
     """Make a new run, while the event loop does not wait for the disk. None if that does not do.
 
     Then it is to be looked for in a thread: it may be there already, and what is wrong is told as of one that is.
@@ -141,7 +141,7 @@ async def _submitted(store: Store, new: NewRun) -> asyncio.Future[Claim]:
             await asyncio.sleep(_MOMENT)
 
 
-async def owned(work: asyncio.Future[T], give_up: Callable[[T], None]) -> T:
+async def owned(work: asyncio.Future[T], give_up: Callable[[T], object]) -> T:
     """What the work gives. If nobody waits any more when it does, `give_up` has that, in a thread.
 
     No task is made for it, and none may be at work: a run that ends cancels all tasks that were begun in it.

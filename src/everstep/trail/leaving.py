@@ -14,16 +14,18 @@ _kept: list[Scribe] = []  # of runs that nobody works on, and that could not be 
 _told: set[type[Exception]] = set()
 
 
-def give_up(scribe: Scribe) -> None:
-    """Let others take the run. If the store cannot say so now, it is told as soon as it can."""
+def give_up(scribe: Scribe) -> bool:
+    """Let others take the run. False if the store cannot say so now: it is told as soon as it can."""
     if scribe.process != os.getpid():  # a fork of it, which ends or closes the trail: the run is still at work there
-        return
+        return True
     try:
         scribe.store.renew(scribe.claim, 0)
     except EverstepError as error:  # a run that another has, or a trail that was closed, needs nothing more
         if isinstance(error, StoreError) and not isinstance(error, ClosedError):
             with _lock:
                 _kept.append(scribe)
+            return False
+    return True
 
 
 def give_up_again() -> None:

@@ -368,8 +368,7 @@ class Trail:
     def close(self) -> None:
         """Write what waits, give up the runs that are at work, and let go of the file. Idempotent."""
         self.events.settle(_PATIENCE)
-        for scribe in list(self.at_work):  # whose runs cannot write any more
-            give_up(scribe)
+        all(map(give_up, list(self.at_work)))  # up to the first that a store which is away cannot be told of
         self.store.close()
 
     def __enter__(self) -> Self:
