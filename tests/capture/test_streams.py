@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import httpcore
 import httpx
 import pytest
 
@@ -76,3 +77,27 @@ def test_nobody_waits_for_a_chunk_that_says_nothing(tmp_path: Path, monkeypatch:
         with capture(trail, "run", mode="verify"):
             assert asyncio.run(program()) == first
     assert not given_up
+
+
+def test_an_answer_of_http2_has_the_reason_that_it_had(tmp_path: Path) -> None:
+    """It comes without one, and httpx puts that of the status in its place: it stands in its errors."""
+    version = {"http_version": b"HTTP/2"}
+
+    class Pool(httpcore.ConnectionPool):
+        def handle_request(self, request: httpcore.Request) -> httpcore.Response:
+            return httpcore.Response(429, content=b"later", extensions=version)
+
+    def program() -> str:
+        with httpx.HTTPTransport() as transport, httpx.Client(transport=transport) as client:
+            transport._pool = Pool()  # HTTP/2 itself needs a library that is not asked for here
+            answer = client.get("http://127.0.0.1/later")
+            with pytest.raises(httpx.HTTPStatusError) as caught:
+                answer.raise_for_status()
+            return f"{answer.http_version} {answer.reason_phrase} {caught.value}"
+
+    with everstep.open(tmp_path / "trail.db") as trail:
+        with capture(trail, "run"):
+            first = program()
+        assert "429 Too Many Requests" in first
+        with capture(trail, "run", mode="verify"):
+            assert program() == first

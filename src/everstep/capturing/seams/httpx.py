@@ -80,7 +80,9 @@ def _response(hx: ModuleType, head: Head, stream: Any, answers: list[Any]) -> An
         headers, extensions = answers[0].headers.raw, answers[0].extensions
     else:
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head.headers]
-        extensions = {"http_version": head.version.encode(), "reason_phrase": head.reason.encode("latin-1")}
+        extensions = {"http_version": head.version.encode()}
+        if head.version != "HTTP/2":  # which has none: then the library names the status itself
+            extensions["reason_phrase"] = head.reason.encode("latin-1")
     return hx.Response(head.status, headers=headers, stream=stream, extensions=extensions)
 
 
