@@ -897,9 +897,9 @@ class UnrecordableError(CaptureError):
 class ProgramError(CaptureError):
     """A program ended with a status that says that it failed."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, said: str = "") -> None:
         self.status = status
-        super().__init__(f"the program exited with status {status}.")
+        super().__init__(f"the program exited with status {status}{f': {said}' if said else '.'}")
 
 
 class HiddenValueError(CaptureError):

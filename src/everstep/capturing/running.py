@@ -120,8 +120,9 @@ def _run(target: Target, session: Session) -> tuple[int, Exception | None]:
         _print(raised)
         raise
     except SystemExit as exit_:
+        said = "" if exit_.code is None or isinstance(exit_.code, int) else str(exit_.code)  # sys.exit("no key")
         status = exit_.code = status_of(exit_)
-        error = _failed(status, exit_) if status or session.broken.is_left_by(exit_) else None
+        error = _failed(status, said, exit_) if status or session.broken.is_left_by(exit_) else None
     except Exception as raised:  # noqa: BLE001 - as Python does
         _print(raised)
         status, error = 1, raised
@@ -140,9 +141,9 @@ def _raise(cause: Exception | None) -> None:
         raise cause
 
 
-def _failed(status: int, exit_: SystemExit) -> ProgramError:
-    """What a run fails with whose program said only a status; with what led to it, for whoever takes the run up."""
-    error = ProgramError(status)
+def _failed(status: int, said: str, exit_: SystemExit) -> ProgramError:
+    """What a run fails with whose program exited; with what led to it, for whoever takes the run up."""
+    error = ProgramError(status, said)
     error.__cause__ = exit_
     return error
 
