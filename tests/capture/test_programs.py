@@ -136,8 +136,7 @@ def test_however_a_program_ends_its_run_is_there(shell: Shell, ending: str, stat
     with shell.opened() as trail:
         assert trail.run("trip").status is (Status.FAILED if status else Status.COMPLETED)
         assert trail.state("trip")["exit"] == status
-        error = trail.steps("trip")[-1].error
-        assert said in str(error)  # what the program said at its end, and not only that it exited with 1
+        assert said in str(trail.steps("trip")[-1].error)  # and not only that it exited with 1
     replayed = shell.everstep("replay", "trip", CALLS="1")
     assert replayed.returncode == 0, replayed.stderr
 

@@ -1,8 +1,9 @@
-"""The commands that act on a run: cancel, stop, answer, resume."""
+"""The commands that act on a run: cancel, drop, stop, answer, resume."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from shutil import get_terminal_size
 from types import ModuleType
 from typing import Any
@@ -23,10 +24,10 @@ from everstep.cli.capturing import (
 from everstep.cli.output import Cell
 from everstep.cli.questions import Questions
 from everstep.cli.session import Session, StepNumber, about, options, run_ids, session
-from everstep.cli.text import brief, whole
+from everstep.cli.text import brief, count, whole
 from everstep.cli.typed import value_of
 from everstep.codec.record import StepRecord
-from everstep.errors import NotWaitingError
+from everstep.errors import NotWaitingError, RunNotFoundError
 from everstep.model import FINISHED, Kind, Run, Status
 from everstep.run.log import RunLog
 from everstep.run.result import PauseInfo, RunResult
@@ -36,6 +37,7 @@ from everstep.trail import answers, asking
 from everstep.trail.answers import question_text
 from everstep.trail.inside import failed_so_far, is_map, items_of, outermost
 from everstep.trail.outline import outline
+from everstep.trail.owner import is_at_work, is_copy
 from everstep.trail.trail import Trail
 from everstep.trail.versions import CODE, MAP, NODES
 
@@ -68,6 +70,37 @@ def cancel(run: str, *, yes: bool) -> int:
     else:
         owner = f"; {found.owner} was asked to end it" if status == "asked" else ""
         here.output.talk(f"{run} is {'still active' if owner else status}{owner}.")
+    return exits.OK
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=run_ids)
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@options
+def drop(runs: tuple[str, ...], *, yes: bool) -> int:
+    """Let go of runs, with those inside them. It cannot be taken back."""
+    here = session()
+    trail = here.open(write=True)
+    found = [trail.run(run) for run in dict.fromkeys(runs)]  # one that is not there is told before any is gone
+    for each in found:
+        if not is_copy(each.owner) and is_at_work(each.owner, trail.store.run(each.id).lease):
+            end = here.command("cancel", each.id)
+            raise ConflictError(f"{each.id} is at work, by {each.owner}. Wait until it is over, or end it: {end}")
+    meant = f"{found[0].id} ({found[0].status})" if len(found) == 1 else f"{len(found):,} runs"
+    if not yes and not _agreed(here, f"drop {meant}? It cannot be taken back."):
+        return exits.ERROR
+    gone: list[dict[str, Any]] = []
+    for each in found:
+        with suppress(RunNotFoundError):  # it was inside one that was named before it
+            counts = trail.drop(each.id)
+            gone.append({"run": each.id, "runs": counts.runs, "entries": counts.steps})
+    if here.output.as_json:
+        here.output.data(drop=gone)
+        return exits.OK
+    for one in gone:
+        inside = f", with {count(one['runs'] - 1, 'run')} inside it" if one["runs"] > 1 else ""
+        shared = "" if one["runs"] else " What its forks share stays until the last of them goes."
+        here.output.talk(f"dropped {one['run']}{inside}: {count(one['entries'], 'entry')}.{shared}")
     return exits.OK
 
 

@@ -30,6 +30,7 @@ _COMMANDS = {  # the module of each, and what it does in a line
     "verify": ("checking", "check the hash chain"),
     "doctor": ("doctor", "what is installed, and whether the trail is sound"),
     "cancel": ("acting", "cancel a run (it can be resumed)"),
+    "drop": ("acting", "let go of runs, for good"),
     "stop": ("acting", "stop a graph after the superstep at work"),
     "answer": ("acting", "answer a run that waits"),
     "resume": ("acting", "go on with a run"),
@@ -40,10 +41,11 @@ _COMMANDS = {  # the module of each, and what it does in a line
     "copy": ("copying", "take runs to another trail"),
     "completion": ("completing", "complete commands in your shell"),
 }
-_LET_GO = "Runs are let go of in Python: trail.drop and trail.prune, see docs/how-to/retention.md."
+_DROP = "`everstep drop RUN` lets go of a run."
 _INSTEAD = {  # what people type who know other tools
     **dict.fromkeys(("list", "ls"), "`everstep runs` lists runs."),
-    **dict.fromkeys(("prune", "drop", "delete", "rm"), _LET_GO),
+    **dict.fromkeys(("delete", "remove", "rm"), _DROP),
+    "prune": f"{_DROP} Of all but its newest steps: trail.prune in Python, see docs/how-to/retention.md.",
 }
 _DEV = "This is a bug in everstep. To see where it happened: python -X dev -m everstep ..."
 
@@ -140,7 +142,8 @@ def _failed(error: Exception, *, as_json: bool) -> int:
 
 def _hint(error: click.ClickException) -> str:
     """What is said beside the words of the library: where ids come from, and how a step is named."""
-    if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name in {"run", "a", "b"}:
+    missing = error.param if isinstance(error, click.MissingParameter) else None
+    if missing is not None and missing.name in {"run", "runs", "a", "b"}:
         return " `everstep runs` lists them."
     context = error.ctx if isinstance(error, click.UsageError) else None
     if isinstance(error, click.NoSuchOption) and not error.possibilities and context and "RUN" in context.get_usage():
