@@ -158,6 +158,7 @@ def test_a_program_that_is_resumed_until_it_is_done_is_done(tmp_path: Path) -> N
     assert again.stderr.startswith("everstep: trip had completed before: nothing was executed. ")
     told = json.loads(everstep_of(tmp_path, "print('once')", "resume", "trip", "--json").stdout)
     assert (told["record"]["status"], told["record"]["exit"]) == ("completed", 0)
+    assert told["record"].keys() == {"run", "status", "exit", "entries"}
 
 
 def test_a_program_that_failed_is_told_how_to_find_out_why(tmp_path: Path) -> None:

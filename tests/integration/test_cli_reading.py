@@ -58,6 +58,7 @@ class TestRuns:
             (["--workflow", "chat"], ["left"]),
             (["--tag", "user=ada"], ["other", "done"]),
             (["--since", "2100-01-01"], []),
+            (["--since", "2000-01-01T00:00"], ["left", "broken", "other", "done"]),
             (["--since", "2000-01-01T00:00:00"], ["left", "broken", "other", "done"]),
             (["--limit", "2"], ["left", "broken"]),
         ],

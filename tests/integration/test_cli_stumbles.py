@@ -275,6 +275,17 @@ def test_a_command_that_is_mistyped_is_guessed_and_the_usage_is_said_once() -> N
     assert run().output.count("Usage:") == 1
 
 
+def test_a_time_is_taken_as_it_is_printed_and_what_is_none_is_told_in_words(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "t.db") as trail:
+        trail.record("r").finish()
+    [one] = data("runs", "--trail", tmp_path / "t.db")["runs"]
+    [again] = data("runs", "--since", one["created_at"], "--trail", tmp_path / "t.db")["runs"]
+    assert again["id"] == "r"
+    said = run("runs", "--since", "yesterday", "--trail", tmp_path / "t.db")
+    assert (said.exit_code, "%" in said.stderr) == (2, False)
+    assert "'yesterday' is no time; give 2026-11-15, or 2026-11-15T14:36, in UTC." in said.stderr
+
+
 def test_a_run_whose_own_code_failed_has_an_error(tmp_path: Path) -> None:
     with everstep.open(tmp_path / "t.db") as trail:
         trail.record("own").finish(error=ValueError("no"))

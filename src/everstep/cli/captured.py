@@ -113,7 +113,7 @@ def _told(trail: Trail, run_id: str, said: dict[str, Any], status: int, words: s
     """Say what became of a run. The status that the program exits with."""
     run = trail.run(run_id)
     if said.get("json"):
-        _output(said).data(record={"run": run.id, "status": str(run.status), "exit": status, "steps": run.head + 1})
+        _output(said).data(record={"run": run.id, "status": str(run.status), "exit": status, "entries": run.step_count})
     elif not said.get("quiet") and run.status is Status.FAILED:
         _say(f"everstep: {run.id} failed. Find out why: {_command(said, 'why', run.id)}")
         if said.get("unknown") == "fail":

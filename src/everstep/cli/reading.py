@@ -39,8 +39,15 @@ def _tags(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict
     return {name: value for name, _sign, value in pairs}
 
 
-def _since(_: click.Context, __: click.Parameter, given: datetime | None) -> datetime | None:
-    return None if given is None else given if given.tzinfo is not None else given.replace(tzinfo=UTC)
+def _since(_: click.Context, __: click.Parameter, given: str | None) -> datetime | None:
+    """A time as people type it, and as we print it."""
+    if given is None:
+        return None
+    try:
+        found = datetime.fromisoformat(given)
+    except ValueError:
+        raise click.BadParameter(f"{given!r:.60} is no time; give 2026-11-15, or 2026-11-15T14:36, in UTC.") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 tag_option = click.option(
@@ -54,7 +61,6 @@ tag_option = click.option(
 @tag_option
 @click.option(
     "--since",
-    type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%d %H:%M:%S"]),
     callback=_since,
     metavar="TIME",
     help="Begun then or later: 2026-11-15, or 2026-11-15T14:36:02, in UTC.",
@@ -119,7 +125,7 @@ def words_of(**given: Any) -> list[str]:
         if isinstance(value, dict):
             words += [word for tag, text in value.items() for word in (f"--{name}", f"{tag}={text}")]
         elif value is not None:
-            words += [f"--{name}", f"{value:%Y-%m-%dT%H:%M:%S%z}" if isinstance(value, datetime) else str(value)]
+            words += [f"--{name}", value.isoformat() if isinstance(value, datetime) else str(value)]
     return words
 
 
