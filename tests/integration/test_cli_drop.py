@@ -86,8 +86,3 @@ def test_without_yes_a_program_is_refused_and_a_person_is_asked(path: Path) -> N
     yes = on_a_terminal("drop", "one", "two", "--trail", path, typed="y\n")
     assert (yes.code, "drop 2 runs?" in yes.stdout) == (0, True)
     assert left(path) == {"parent", "child"}
-
-
-@pytest.mark.parametrize("word", ["rm", "delete", "remove", "prune"])
-def test_who_knows_another_word_is_led_here(word: str) -> None:
-    assert "`everstep drop RUN` lets go of a run." in run(word, "x").stderr

@@ -184,7 +184,7 @@ def test_what_is_no_number_of_a_step_is_told_as_that(place: Path, words: list[st
 @pytest.mark.parametrize(
     ("word", "told"),
     [("list", "`everstep runs` lists runs."), ("ls", "`everstep runs` lists runs."), ("prune", "trail.prune"),
-     ("drop", "trail.drop"), ("delete", "docs/how-to/retention.md")],
+     *((word, "`everstep drop RUN` lets go of a run.") for word in ("prune", "delete", "remove", "rm"))],
 )  # fmt: skip
 def test_the_words_of_other_tools_are_understood(word: str, told: str) -> None:
     assert f"there is no command '{word}'." in said(word)
