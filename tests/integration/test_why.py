@@ -334,7 +334,7 @@ def test_a_run_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_run_four_times_as_long_takes_four_times_the_work() -> None:
-    """Counted, not timed: in the square, `why` of 10,000 steps took seconds, and of 100,000 minutes."""
+    """Counted, not timed: in the square, `why` of 10,000 steps took seconds."""
 
     def work(steps: int) -> int:
         with everstep.open(":memory:") as trail:
