@@ -12,8 +12,9 @@ import pytest
 
 import everstep
 from everstep import Kind, Status, Trail, step, workflow
+from everstep.errors import JournalError
 from tests.integration.running import act, act_later, calls, crashed, names, rows, run
-from tests.integration.streaming import both, reading, reading_later, streams, tokens, tokens_later
+from tests.integration.streaming import as_generator, both, reading, reading_later, streams, tokens, tokens_later
 from tests.integration.support import python
 
 # Delivery.
@@ -41,6 +42,38 @@ def test_a_recorded_stream_is_served_and_not_made_again(trail: Trail, streaming:
     calls.clear()
     assert run(trail, streaming, id="r").value == ["token 0", "token 1", "token 2"]
     assert calls == ["got token 0", "got token 1", "got token 2", "afterwards"]
+
+
+talks: list[str] = []  # what the consumers below say to a stream
+
+
+@workflow
+def talking() -> list[str]:
+    stream = as_generator(tokens(3))
+    found = [next(stream), *(stream.send(word) for word in talks), *stream]
+    act("afterwards")
+    return found
+
+
+@workflow
+async def talking_later() -> list[str]:
+    stream = as_generator(tokens_later(3))
+    found = [await anext(stream), *[await stream.asend(word) for word in talks], *[each async for each in stream]]
+    await act_later("afterwards")
+    return found
+
+
+@both(talking, talking_later)
+def test_what_is_sent_to_a_stream_is_refused_live_and_on_record(
+    trail: Trail, streaming: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise 13: it would be lost, and the generator go on with None in its place."""
+    calls.crash = {"afterwards"}
+    crashed(trail, streaming, id="on record")
+    monkeypatch.setattr(f"{__name__}.talks", ["louder"])
+    for run_id in ("on record", "live"):
+        with pytest.raises(JournalError, match=r"'louder' was sent to step 'tokens(_later)?'.*Give it what it needs"):
+            run(trail, streaming, id=run_id)
 
 
 @both(reading, reading_later)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec import record
-from everstep.errors import DivergenceError, EverstepError, RunStoppedError
+from everstep.errors import DivergenceError, EverstepError, JournalError, RunStoppedError
 from everstep.journal.track import CUT, flags_of, metadata_of
 from everstep.model import Kind
 from everstep.run import flow
@@ -141,6 +141,14 @@ class _Open:
         """Remember a chunk as it is now."""
         self.chunks.append(chunk if type(chunk) in IMMUTABLE else copy.deepcopy(chunk))
 
+    def check_sent(self, value: Any) -> None:
+        """Raise JournalError for what a consumer sends: its generator is not gone through again to take it."""
+        if value is not None:
+            raise JournalError(
+                f"{value!r:.60} was sent to step {self.ask.name!r}, of which only what it yields is recorded. Give it "
+                "what it needs when it is called; or make steps of what the generator calls, and none of the generator."
+            )
+
     def end(self, error: BaseException | None, *, early: bool = False) -> Any:
         """Record the outcome. What to wait for; None where there is nothing to record."""
         run, ask, inner = self.run, self.ask, self.inner
@@ -205,7 +213,8 @@ def stream(lane: Lane, step: Step[..., Any], args: Any, kwargs: Any) -> Iterator
     opened = _Open(here() or lane, step, args, kwargs, None)
     if opened.outcome is not None:
         try:
-            yield from opened.recorded()
+            for chunk in opened.recorded():
+                opened.check_sent((yield chunk))
         except GeneratorExit:
             opened.let_go(opened.left)
             raise
@@ -221,7 +230,7 @@ def stream(lane: Lane, step: Step[..., Any], args: Any, kwargs: Any) -> Iterator
             if chunk is _END:
                 break
             opened.keep(chunk)
-            yield chunk
+            opened.check_sent((yield chunk))
     except GeneratorExit as left:
         opened.because = left.__context__
         opened.let_go(partial(_close, opened, inner, source))
@@ -268,7 +277,7 @@ async def stream_awaited(lane: Lane, step: Step[..., Any], args: Any, kwargs: An
         chunks = opened.recorded() if opened.cancelled is None else await asyncio.to_thread(opened.recorded)
         try:
             for chunk in chunks:
-                yield chunk
+                opened.check_sent((yield chunk))
         except GeneratorExit:
             await opened.left_awaited()
             raise
@@ -284,7 +293,7 @@ async def stream_awaited(lane: Lane, step: Step[..., Any], args: Any, kwargs: An
             if chunk is _END:
                 break
             opened.keep(chunk)
-            yield chunk
+            opened.check_sent((yield chunk))
     except GeneratorExit:
         await _close_awaited(opened, inner, source)
         raise
