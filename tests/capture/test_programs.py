@@ -377,8 +377,7 @@ def test_a_daemon_thread_that_was_never_answered_does_not_stop_a_replay(shell: S
     shell.write(
         "import os, threading, time, httpx\n"
         "url = os.environ['MODEL_URL']\n"
-        "threading.Thread(target=httpx.get, args=(url + '/slow?s=20',), daemon=True).start()\n"
-        "time.sleep(0.3)\n"
+        "threading.Thread(target=httpx.get, args=(url + '/slow?s=20',), daemon=True).start(); time.sleep(0.3)\n"
         "print(httpx.get(url + '/plain/last').json())\n"
     )
     recorded = shell.everstep("record", "--id", "trip")
@@ -393,8 +392,7 @@ def test_threads_that_are_taken_out_of_a_replay_say_nothing(shell: Shell) -> Non
         "import os, threading, httpx\n"
         "url = os.environ['MODEL_URL'] + '/plain/' + os.environ.get('PATH_OF', 'a')\n"
         "threads = [threading.Thread(target=httpx.get, args=(url,)) for _ in range(3)]\n"
-        "[thread.start() for thread in threads]\n"
-        "[thread.join() for thread in threads]\n"
+        "[thread.start() for thread in threads], [thread.join() for thread in threads]\n"
     )
     assert shell.everstep("record", "--id", "trip").returncode == 0
     replayed = shell.everstep("replay", "trip", PATH_OF="b")
