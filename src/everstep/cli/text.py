@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from everstep.codec.shown import brief, count, cut, label, parts_of, safe, whole
+from everstep.codec.shown import brief, count, cut, duration, label, parts_of, safe, whole
 
 _DEEP = 12  # levels that are indented
 
@@ -31,24 +31,6 @@ def path_text(path: Any) -> str:
 def indent(depth: int) -> str:
     """What stands before a line of a tree: so many levels, of which the deep ones are told as a number."""
     return "  " * depth if depth <= _DEEP else "  " * _DEEP + f"({depth}) "
-
-
-def duration(milliseconds: float | None) -> str:
-    """How long something took: `12 ms`, `1.2 s`, `3 min 4 s`, `2 h 5 min`, `3 d 4 h`."""
-    if milliseconds is None:
-        return "-"
-    if milliseconds < 1:
-        return "0 ms" if milliseconds <= 0 else f"{milliseconds:.1g} ms"
-    if milliseconds < 999.5:
-        return f"{milliseconds:.0f} ms"
-    seconds = milliseconds / 1000
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 24 else f"{hours // 24} d {hours % 24} h"
 
 
 def ago(moment: datetime) -> str:

@@ -104,6 +104,24 @@ def label(key: Any) -> str:
     return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{whole(key)}]"
 
 
+def duration(milliseconds: float | None) -> str:
+    """How long something took: `12 ms`, `1.2 s`, `3 min 4 s`, `2 h 5 min`, `3 d 4 h`."""
+    if milliseconds is None:
+        return "-"
+    if milliseconds < 1:
+        return "0 ms" if milliseconds <= 0 else f"{milliseconds:.1g} ms"
+    if milliseconds < 999.5:
+        return f"{milliseconds:.0f} ms"
+    seconds = milliseconds / 1000
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 24 else f"{hours // 24} d {hours % 24} h"
+
+
 def count(number: int, what: str) -> str:
     """A number of things: `1 step`, `9,940 steps`, `2 entries`."""
     several = what[:-1] + "ies" if what.endswith("ry") else what + "s"

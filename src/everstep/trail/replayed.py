@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from everstep.codec.shown import count
+from everstep.codec.shown import count, duration
 from everstep.model import Status, Word
 from everstep.trail.compare import Change
 from everstep.trail.versions import Version
@@ -114,8 +114,8 @@ class ReplayReport:
         steps = f"{count(self.served, 'step')} answered from the record, {self.re_executed} run again"
         if not self.identical:  # what it took is no time to compare: it may have ended early
             return f"{self.run_id}: {verdict}{part}; {steps}"
-        original = "" if self.original_ms is None else f", the original took {self.original_ms:,.1f} ms"
-        return f"{self.run_id}: {verdict}{part}: {steps}; {self.duration_ms:,.1f} ms{original}"
+        original = "" if self.original_ms is None else f", the original took {duration(self.original_ms)}"
+        return f"{self.run_id}: {verdict}{part}: {steps}; {duration(self.duration_ms)}{original}"
 
     def to_dict(self, change: Callable[[Change], Any] | None = None) -> dict[str, Any]:
         """What JSON can hold of it; a change as its text, unless another form is given."""
