@@ -120,13 +120,17 @@ ANSWERS: dict[str, list[bytes | str]] = {
     "miscounted": [head(CHUNKED), chunks(SEPARATE[0], end=b"zz\r\nnonsense\r\n")],
     "stalled": [head("Content-Length: 500"), TEXT[:100], STALL],
     "stalled-chunks": [head(CHUNKED), chunks(*SEPARATE, end=b""), STALL],
+    "failed-short": [head("Content-Length: 500", status="500 Oh"), TEXT[:100]],
+    "failed-stalled": [head("Content-Length: 500", status="500 Oh"), TEXT[:100], STALL],
     "silent": [STALL],
     "nonsense": [b"this is not HTTP\r\n\r\n"],
     "gone": [],
     "reset": [RESET],
     "reset-within": [head("Content-Length: 500"), TEXT[:100], PAUSE, RESET],
 }
-CLOSED = {"old", "endless", "squeezed-cut", "nonsense", "gone", "short", "cut", "cut-within", "miscounted"}  # after it
+CLOSED = {  # after it
+    "old", "endless", "squeezed-cut", "nonsense", "gone", "short", "failed-short", "cut", "cut-within", "miscounted",
+}  # fmt: skip
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -18,12 +20,13 @@ from everstep.capturing.seams import aiohttp as seam
 from everstep.errors import DivergenceError, UnknownLayoutError
 from everstep.model import Kind
 from tests.capture.oddities import ANSWERS, COOKIE, KEY, STALL, same, serving, stored, thrice
-from tests.capture.running import BARE, run
+from tests.capture.running import BARE, environment, run
 from tests.capture.server import ModelServer
+from tests.integration.cli_support import COMMAND
 
 HIDDEN = {"cookies", "onward", "secret"}  # no two are alike, as their secrets are not kept
 STUCK = {"miscounted"}  # aiohttp itself waits for its rest for ever if the fault comes late, whatever the timeouts
-RACING = {"cut", "cut-within", "short", "squeezed-cut", "reset-within"}  # whether the fault is seen first
+RACING = {"cut", "cut-within", "short", "failed-short", "squeezed-cut", "reset-within"}  # whether the fault is first
 Session = aiohttp.ClientSession
 
 
@@ -160,6 +163,48 @@ def test_a_read_that_was_cancelled_can_be_tried_again(tmp_path: Path) -> None:
 
 
 ANSWERS_SEPARATE = [b"event one\n", b"event two, which is longer\n", b"event three\n"]
+
+
+RETRIES = """
+import aiohttp, asyncio, os, signal
+url = os.environ["MODEL_URL"]
+
+async def tried(session, path):
+    while True:
+        got = await session.get(url + path)
+        if got.ok:
+            return await got.json()  # the others were neither read nor closed
+
+async def main():
+    async with aiohttp.ClientSession() as session:
+        print(await tried(session, "/flaky?key=a"), await tried(session, "/plain/a"))
+        if "CRASH" in os.environ:
+            os.kill(os.getpid(), signal.SIGKILL)
+        print(await tried(session, "/flaky?key=b"))
+
+asyncio.run(main())
+"""
+
+
+def test_failed_answers_that_nobody_reads_are_on_record_before_the_next_try(tmp_path: Path) -> None:
+    """Promise 2, of a program that tries again as aiohttp-retry does."""
+    (tmp_path / "agent.py").write_text(RETRIES, "utf-8")
+
+    def everstep_(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        command = [*COMMAND, *words, "--trail", "trail.db", "--", sys.executable, "agent.py"]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment(server.url, **more), capture_output=True, text=True, check=False
+        )
+
+    with ModelServer() as server:
+        assert everstep_("record", "--id", "r", CRASH="1").returncode == -9
+        resumed = everstep_("resume", "r")
+        assert resumed.returncode == 0, resumed.stderr
+        assert [request.path for request in server.requests] == [
+            "/flaky?key=a", "/flaky?key=a", "/plain/a", "/flaky?key=b", "/flaky?key=b",
+        ]  # fmt: skip
+    replayed = everstep_("replay", "r", "--sealed")
+    assert (replayed.returncode, replayed.stdout) == (0, resumed.stdout), replayed.stderr
 
 
 def test_calls_that_are_cancelled_or_take_too_long_end_as_they_did(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from everstep.run.lanes import Lane, here
 
 _OF_THE_PACKED = frozenset({"content-encoding", "content-length"})
 _NO_LIMIT = 1 << 30
+_FAILED = 400  # and above: the status of an answer that tells of a failure
 Handler = Callable[[Any], Awaitable[Any]]
 
 
@@ -108,6 +109,8 @@ class _Seam:
                 chunks.exchange, source, head.cancelled, self.limit, is_chunked=is_chunked
             )
         response.content = content
+        if head.status >= _FAILED:  # code that tries again leaves it unread, and a resumed run would ask for it anew
+            await content.read_ahead()
 
 
 @contextmanager

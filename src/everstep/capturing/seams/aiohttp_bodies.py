@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -13,6 +14,8 @@ from everstep.capturing.exchange import Exchange, Halted, inside
 from everstep.capturing.seams.likeness import recordable
 from everstep.codec import record
 from everstep.journal.track import flags_of
+
+_AHEAD = 64  # pieces
 
 
 class Source:
@@ -91,6 +94,14 @@ class Content(aiohttp.StreamReader):
         """Read until there is no more: nothing comes by itself."""
         while not self._eof:
             await self._wait("wait_eof")
+
+    async def read_ahead(self) -> None:
+        """Take in the body, unless it is long: whoever reads finds it, or what went wrong with it."""
+        with suppress(Exception):  # which the reader keeps
+            for _ in range(_AHEAD):  # so many pieces live, and so many on record
+                if self._eof:
+                    return
+                await self._wait("read_ahead")
 
     def set_exception(self, exc: Any, *cause: Any) -> None:
         """Let go of the body: so the library tells its readers that a response was released or closed."""
