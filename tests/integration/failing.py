@@ -341,7 +341,7 @@ def _bad_answer() -> None:
 
 def _slow_sibling() -> None:
     WORLD.fail.add("b")
-    WORLD.slow.update({"b": 0.03, "slow": 0.1})
+    WORLD.slow.update({"b": 0.03, "slow": 0.3})
 
 
 SHAPES = {
