@@ -253,9 +253,7 @@ async def call_awaited(
 async def _in_place(exchange: Exchange, loop: asyncio.AbstractEventLoop) -> None:
     for seconds in exchange.in_place():
         over: asyncio.Future[None] = loop.create_future()
-        timer = loop.call_later(
-            seconds, over.set_result, None, context=outside()
-        )  # it is nothing that the program does
+        timer = loop.call_later(seconds, over.set_result, None, context=outside())  # it is none of the program's
         try:
             await over
         finally:

@@ -210,6 +210,6 @@ def cancel(trail: Trail, run: RunRow) -> None:
                     cancel(trail, child)
         error = StepError("RunCancelledError", str(RunCancelledError(run.id)))
         trail.store.append(scribe.row("end", Status.CANCELLED, kind=Kind.END, status=Status.CANCELLED, error=error))
-    except BaseException:
+    except BaseException:  # an interrupt too: nobody else would give the run up
         give_up(scribe)
         raise

@@ -15,7 +15,7 @@ from everstep.capturing.seams.likeness import recordable
 from everstep.codec import record
 from everstep.journal.track import flags_of
 
-_AHEAD = 64  # pieces
+_AHEAD = 64  # pieces of a body that are taken in before anybody asks for them
 
 
 class Source:
