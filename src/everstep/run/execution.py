@@ -288,12 +288,12 @@ class Execution(Telling, Stoppable):
             if ask.rewritten:  # its row says where it stands: a beginning does, and the rest follows as usual
                 self.begun(scope)
             whole = scope.id is None and inputs is not None
-            entry = ask.entry = pen.draft_outcome(
+            entry = ask.entry = pen.drafted(pen.ready().outcome(
                 ask.name, ops, place=(scope.id, parent, lane.path or None, ask.index or None), attempt=scope.attempt,
                 flags=flags, digest=None if inputs is None else inputs.digest, child=scope.child,
                 inputs=inputs.data if whole and inputs is not None else None, output=value, duration_ms=duration,
                 extra=extra, usage=scope.usage,
-            )  # fmt: skip
+            ))  # fmt: skip
             lane.seen = entry.seq
             if outer.place is not None:
                 outer.override((output, *scope.ops))

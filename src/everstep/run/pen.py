@@ -40,16 +40,16 @@ class Pen:
         """Draft a row; `send` writes it. Raises, with nothing drafted, if a value does not fit."""
         if self.beside:
             detail["metadata"], self.beside = {**(detail.get("metadata") or {}), **self.beside}, {}
-        return self._draft(self.scribe.row, name, **detail)
+        return self.drafted(self.ready().row(name, **detail))
 
-    def draft_outcome(self, name: str, ops: list[Any], **detail: Any) -> Entry:
-        """`draft`, for a step that completed."""
-        return self._draft(self.scribe.outcome, name, ops, **detail)
-
-    def _draft(self, row: Callable[..., Append], *args: Any, **detail: Any) -> Entry:
+    def ready(self) -> Scribe:
+        """The scribe, to draft a row with. Raises what failed before: no further row fits."""
         if self.failure is not None:
             raise self.failure
-        append = row(*args, **detail)
+        return self.scribe
+
+    def drafted(self, append: Append) -> Entry:
+        """Take a row that the scribe drafted; `send` writes it."""
         self._drafted.append(append)
         return append.entries[0]
 
