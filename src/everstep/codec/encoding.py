@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import ormsgpack
-from ormsgpack import Ext
+from ormsgpack import Ext, Fragment
 
 from everstep.codec import extensions as ext
 from everstep.codec.registry import Refused, known_for, state_of
@@ -33,7 +33,8 @@ PAYLOADS_MAX: Final = 1 << 30
 AWAIT: Final = "Put `await` before the call that gave it; a function that awaits is an `async def` itself."
 """The way out for something to be awaited."""
 
-_LEAVES = frozenset((str, int, float, bool, type(None), bytes))
+_LEAVES: frozenset[type] = frozenset((str, int, float, bool, type(None), bytes))
+_LEAVES_AND_FRAGMENTS = _LEAVES | {Fragment}
 _ALWAYS_PLAIN = frozenset((float, bool, type(None), bytes))
 _STR = frozenset((str,))
 _LISTS = frozenset((list, ext.Record, ext.Pairs, ext.Items))
@@ -68,6 +69,16 @@ class BlobRef:
     size: int
 
 
+class Kept:
+    """The bytes of plain data, taken when it was given: what becomes of the value later changes nothing."""
+
+    __slots__ = ("data", "is_list")
+
+    def __init__(self, data: bytes, *, is_list: bool) -> None:
+        self.data = data
+        self.is_list = is_list
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Generic:
     """An instance without its class: what it was, and its fields. Encodes to the bytes it came from.
@@ -97,23 +108,42 @@ class Generic:
 
 def encode(value: Any) -> bytes:
     """The bytes of `value`. UnstorableError, with the path to it, if any part of it has no faithful form."""
+    return _encode(value, _LEAVES)
+
+
+def encode_around(value: Any) -> bytes:
+    """`encode` of our own data around encodings, each of which stands in it as a Fragment."""
+    return _encode(value, _LEAVES_AND_FRAGMENTS)
+
+
+def _encode(value: Any, leaves: frozenset[type]) -> bytes:
     try:
         data = pack(value)
     except TypeError:  # something is not plain, or not storable: the slow way finds out what
-        return _encode_slowly(value, None)[0]
-    return _encode_slowly(value, None)[0] if _disguised(value) else data
+        return _encode_slowly(value, None, leaves)[0]
+    return _encode_slowly(value, None, leaves)[0] if _disguised(value, leaves) else data
 
 
-def scan_encode(value: Any, watch: Mapping[str, bool]) -> tuple[bytes, bool]:  # noqa: C901 - tuned: runs every step
+def is_list(data: bytes) -> bool:
+    """Whether an encoding is that of a list."""
+    return 0x90 <= data[0] <= 0x9F or 0xDC <= data[0] <= 0xDD  # as msgpack has it
+
+
+def scan_encode(value: Any, watch: Mapping[str, bool]) -> tuple[bytes, bool]:
     """The bytes of `value`, and whether it holds a Secret or a key or field name that `watch` says yes to.
 
     A Secret, which `encode` refuses, is encoded as such: the caller must replace it before anything is stored.
     """
+    data = plain(value, watch)
+    return _encode_slowly(value, watch) if data is None else (data, False)
+
+
+def plain(value: Any, watch: Mapping[str, bool]) -> bytes | None:  # noqa: C901 - tuned: runs every step
+    """The bytes of plain data without a name that `watch` says yes to; None of anything else."""
     try:
         data = pack(value)
     except TypeError:
-        return _encode_slowly(value, watch)
-    seen = False
+        return None
     # After packing, only lists, dicts with str keys, leaves and the disguised are left to meet, at a bounded depth.
     # This loop runs for every step recorded, hence its flat form.
     boxes = [value]
@@ -122,7 +152,7 @@ def scan_encode(value: Any, watch: Mapping[str, bool]) -> tuple[bytes, bool]:  #
         if kind is dict:
             for key, item in box.items():
                 if watch[key]:
-                    seen = True
+                    return None
                 if type(item) not in _LEAVES:
                     boxes.append(item)
         elif kind is list:
@@ -130,8 +160,8 @@ def scan_encode(value: Any, watch: Mapping[str, bool]) -> tuple[bytes, bool]:  #
                 if type(item) not in _LEAVES:
                     boxes.append(item)  # noqa: PERF401 - a comprehension costs a microsecond here
         elif kind not in _LEAVES:
-            return _encode_slowly(value, watch)
-    return data, seen
+            return None
+    return data
 
 
 def pack(value: Any) -> bytes:
@@ -139,22 +169,24 @@ def pack(value: Any) -> bytes:
     return ormsgpack.packb(value, None, _OPTIONS)
 
 
-def _disguised(value: Any) -> bool:
+def _disguised(value: Any, leaves: frozenset[type]) -> bool:
     """Whether something packable holds what ormsgpack packs as if it were bytes, or an extension of ours."""
     boxes = [value]
     for box in boxes:
         kind = type(box)
         if kind is dict or kind is list:
             for item in box.values() if kind is dict else box:
-                if type(item) not in _LEAVES:
+                if type(item) not in leaves:
                     boxes.append(item)  # noqa: PERF401 - as above
-        elif kind not in _LEAVES:
+        elif kind not in leaves:
             return True
     return False
 
 
-def _encode_slowly(value: Any, watch: Mapping[str, bool] | None) -> tuple[bytes, bool]:
-    lowering = _Lowering(watch)
+def _encode_slowly(
+    value: Any, watch: Mapping[str, bool] | None, leaves: frozenset[type] = _LEAVES
+) -> tuple[bytes, bool]:
+    lowering = _Lowering(watch, leaves)
     try:
         return pack(lowering.lower(value, 1)), lowering.seen
     except Refused as refused:
@@ -167,16 +199,17 @@ def _encode_slowly(value: Any, watch: Mapping[str, bool] | None) -> tuple[bytes,
 class _Lowering:
     """One pass that turns a value into plain data and extensions, looking at every name on the way."""
 
-    __slots__ = ("seen", "taken", "watch")
+    __slots__ = ("leaves", "seen", "taken", "watch")
 
-    def __init__(self, watch: Mapping[str, bool] | None) -> None:
+    def __init__(self, watch: Mapping[str, bool] | None, leaves: frozenset[type]) -> None:
         self.watch = watch
+        self.leaves = leaves
         self.seen = False
         self.taken = 0
 
     def lower(self, value: Any, depth: int) -> Any:  # noqa: C901 - one function, so one frame for each level
         kind = type(value)
-        if kind in _LEAVES and _is_plain(value, kind):
+        if kind in self.leaves and _is_plain(value, kind):
             return value
         # What is surely plain is passed over inside the loops: a call for every leaf would double the time.
         if depth > LIMIT:

@@ -9,11 +9,11 @@ from typing import Any
 from ormsgpack import unpackb
 
 from everstep.codec import extensions as ext
-from everstep.codec.encoding import LIMIT, PAYLOADS_MAX, BlobRef, Generic, encode, scan_encode
+from everstep.codec.encoding import LIMIT, PAYLOADS_MAX, BlobRef, Generic, Kept, encode, plain, scan_encode
 from everstep.codec.registry import check_content, restore
 from everstep.errors import DamagedError, EverstepError, NewerFormatError
 
-__all__ = ["LIMIT", "BlobRef", "Fetch", "Generic", "decode", "encode", "scan_encode", "view"]
+__all__ = ["LIMIT", "BlobRef", "Fetch", "Generic", "Kept", "decode", "encode", "plain", "scan_encode", "view"]
 
 _BLOB_MIN = 1 << 12  # what a fetch counts at least, so that tiny blobs cannot multiply without end
 # ormsgpack ignores what follows a value. So the bytes are read as the first item of a pair whose second item is

@@ -16,60 +16,26 @@ from hashlib import blake2b
 from typing import Any
 
 from everstep.codec.delta import DELETE, SET, Op
-from everstep.codec.values import encode, scan_encode, view
+from everstep.codec.values import encode, plain, scan_encode, view
 from everstep.errors import UnstorableError
 from everstep.model import Redacted, Secret
 from everstep.policy.key import load_key
 from everstep.policy.patterns import Pattern
-from everstep.policy.rules import HINTS, NEAR, RULES, RUN, Rule, is_secret_name
+from everstep.policy.rules import RULES, Rule, is_secret_name
+from everstep.policy.suspicion import BACKWARDS, LONGEST_NAME, NAME, SET_TO, Suspicion
 from everstep.policy.walk import rebuild
 
 PLACEHOLDER = b"[redacted:"  # what stands where a secret was begins with it
 _PLACEHOLDER = Pattern(r"\[redacted:[a-z0-9-]+:[0-9a-f]{16}\]")
 
-# Bytes to two letters: x for what tokens are made of, a space for the rest.
-_TOKEN_BYTES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
-_SHAPE = bytes(ord("x") if byte in _TOKEN_BYTES else ord(" ") for byte in range(256))
-_LONG_RUN = b"x" * RUN
-
-# A name and the opening quote of its value, as in JSON or a printed dict that is itself text; backslashes where such
-# text was quoted again. And a name in the query of a URL or in a form. In bytes one pattern for each first character:
-# a search jumps to a character, and crawls to one of several.
-_NAME = "([A-Za-z][A-Za-z0-9_.-]{1,63})"
-_IN_QUOTES = Pattern(rf"[\"'](?={_NAME}\\*[\"']\s*:\s*b?(\\*)([\"']))")
-_IN_QUERY = Pattern(rf"(?:\?|&(?:amp;)?){_NAME}=([^\s&;#\"'<>\\]+)")
-_NAMED = [
-    (ord(first), Pattern(f"{re.escape(first)}{rest}".encode()))
-    for first, rest in [
-        ('"', rf"(?={_NAME}\\*[\"']\s*:\s*b?\\*[\"'])"),
-        ("'", rf"(?={_NAME}\\*[\"']\s*:\s*b?\\*[\"'])"),
-        ("?", f"(?={_NAME}=)"),
-        ("&", f"(?:amp;)?(?={_NAME}=)"),
-    ]
-]
-# What a name is set to, as in code or in the printed form of an object: `Login(user='me', password='...')`. The search
-# jumps from one equals sign to the next and looks back for the name.
-_EQUALS = ord("=")
-_SET_TO = r"=b?(\\*)([\"'])"
-_ASSIGNED, _ASSIGNED_BYTES = Pattern(_SET_TO), Pattern(_SET_TO.encode())
-_BACKWARDS, _BACKWARDS_BYTES = Pattern("[A-Za-z0-9_.-]{2,64}"), Pattern(rb"[A-Za-z0-9_.-]{2,64}")
-_LONGEST_NAME = 64
-# The encoding of a list or tuple of _TWO whose first item is a str or bytes that may be the name of a secret.
-_TWO = 0x92
-_PAIR = Pattern(
-    rb"\x92(?:[\xa1-\xbf]|[\xd9\xc4].)[A-Za-z0-9_.-]{0,60}?(?i:%s)" % HINTS.encode(),
-    re.DOTALL,
-)
-# The dtype of an array of text: four bytes a character, so the searches would not see it.
-_U = ord("U")
-_WIDE_TEXT = Pattern(rb"U(?<=[<>]U)[1-9]")
+_IN_QUOTES = Pattern(rf"[\"'](?={NAME}\\*[\"']\s*:\s*b?(\\*)([\"']))")
+_IN_QUERY = Pattern(rf"(?:\?|&(?:amp;)?){NAME}=([^\s&;#\"'<>\\]+)")
+_ASSIGNED = Pattern(SET_TO)
+_BACKWARDS = Pattern(BACKWARDS)
 
 _EMPTY = (str, bytes, list, tuple, dict, set, frozenset)
-_TRIES = 16
 _REMEMBERED = 4096
 _SHORT = 256
-# Letters from common to rare: a literal is looked for only where its rarest character is, which is quicker to see.
-_COMMON = b" etaoinsrhldcumfpgwybvkxjqz_-/:.,ETAOINSRHLDCUMFPGWYBVKXJQZ"
 
 
 class _Names(dict[str, bool]):
@@ -97,18 +63,10 @@ class Gate:
         self._rules = (*given, *RULES)
         self._names = _Names()
         self._clean: set[str] = set()
-        in_run = [rule for rule in self._rules if rule.in_run]
-        self._prefix = _any_of(literal for rule in in_run for literal in rule.literals)
-        self._in_run = Pattern("|".join(f"(?:{_ungrouped(rule.loose)})" for rule in in_run).encode())
-        self._anywhere = [
-            (min(literal, key=_commonness), literal, Pattern(rule.loose.encode()) if rule.loose else None)
-            for rule in self._rules
-            if not rule.in_run
-            for literal in map(str.encode, rule.literals)
-        ]
+        self._sound: set[str] = set()  # names of state that are neither those of secrets nor hold one
+        self._suspicious = Suspicion(self._rules, self._names)
         for rule in given:
             re.compile((rule.loose or "").encode())  # one that cannot be searched is refused now
-        self._always = any(not rule.literals for rule in self._rules)
 
     def gate(self, value: Any) -> bytes:
         """The encoded value without its secrets. Raises UnstorableError as `encode` does, also without secrets."""
@@ -121,16 +79,16 @@ class Gate:
         # Outside the handler, so that the error does not carry the one it replaces.
         raise refused
 
-    def both(self, first: Any, second: Any) -> tuple[bytes, bytes]:
-        """`gate` for two values, clean ones at the price of little more than one: their bytes are searched together."""
-        try:
-            head, seen = scan_encode(first, self._names)
-            tail, also_seen = scan_encode(second, self._names)
-        except UnstorableError:
-            seen = also_seen = True  # `gate` raises it again, without secrets
-        if seen or also_seen or self._suspicious(head + tail):
-            return self.gate(first), self.gate(second)
-        return head, tail
+    def plain(self, value: Any) -> bytes | None:
+        """The encoding of plain data under names of which none is that of a secret. None of all else.
+
+        What its texts hold was not looked at: `is_clean` does that, for several values at once.
+        """
+        return plain(value, self._names)
+
+    def is_clean(self, data: bytes) -> bool:
+        """Whether there is no secret in what `plain` gave. If not, or None, `gate` knows what to do with the value."""
+        return not self._suspicious(data)
 
     def text(self, text: str) -> str:
         """The text without its secrets: for names, ids, tags and messages."""
@@ -151,11 +109,16 @@ class Gate:
 
     def named(self, ops: Iterable[Sequence[Any]]) -> bool:
         """Whether an operation goes to, or through, the name of a secret, or a key that holds one."""
-        names, clean = self._names, self._clean
         for op in ops:
-            for part in (op[1],) if type(op[1]) is str else op[1]:
-                if type(part) is str and (names[part] or (part not in clean and self.text(part) != part)):
-                    return True
+            path = op[1]
+            for part in (path,) if type(path) is str else path:
+                if type(part) is str and part not in self._sound:
+                    if self._names[part] or self.text(part) != part:
+                        return True
+                    if len(part) <= _SHORT:
+                        if len(self._sound) >= _REMEMBERED:
+                            self._sound.clear()
+                        self._sound.add(part)
         return False
 
     def operations(self, ops: Iterable[Op], state: Mapping[str, Any] | None = None) -> list[Op]:
@@ -187,51 +150,6 @@ class Gate:
         if self.text(message) == message:
             return error
         return UnstorableError(self.text(error.path), self.text(error.reason), error.way_out)
-
-    # The short way: is there anything to look at?
-
-    def _suspicious(self, data: bytes) -> bool:
-        """Whether encoded bytes may hold a secret. Never False when they do.
-
-        This runs for every step that is recorded. A number in bytes is found ten times as fast as bytes in bytes,
-        hence the look for one character before each search.
-        """
-        if self._always:
-            return True
-        shape = data.translate(_SHAPE)
-        start = shape.find(_LONG_RUN)
-        if start >= 0 and self._token_in_runs(data, shape, start):
-            return True
-        for rarest, literal, loose in self._anywhere:
-            if rarest in data and literal in data and (loose is None or loose.search(data)):
-                return True
-        for first, pattern in _NAMED:
-            if first in data and self._secret_among(pattern.findall(data)):
-                return True
-        if _EQUALS in data and self._secret_among(_set_names(data)):
-            return True
-        return (_TWO in data and _PAIR.search(data) is not None) or (_U in data and _WIDE_TEXT.search(data) is not None)
-
-    def _token_in_runs(self, data: bytes, shape: bytes, start: int) -> bool:
-        """Whether one of the long runs is a token. Most are ids, so only the runs are looked at, not all of `data`."""
-        find, prefix = shape.find, self._prefix.search
-        while start >= 0:
-            end = find(b" ", start + RUN)
-            if end < 0:
-                end = len(data)
-            found = prefix(data, start - NEAR if start > NEAR else 0, end)
-            tries = 0
-            while found:
-                # A run full of beginnings is looked at closely instead: trying each of them could take forever.
-                if self._in_run.match(data, found.start()) or tries == _TRIES:
-                    return True
-                tries += 1
-                found = prefix(data, found.start() + 1, end)
-            start = find(_LONG_RUN, end)
-        return False
-
-    def _secret_among(self, found: list[bytes]) -> bool:
-        return bool(found) and any(self._names[name.decode()] for name in set(found))
 
     # The long way: take it apart, replace, put it together.
 
@@ -325,20 +243,12 @@ class Gate:
             if self._names[match[1]]:
                 yield *match.span(2), "field"
         for match in _ASSIGNED.finditer(text):
-            found = _BACKWARDS.match(text[max(0, match.start() - _LONGEST_NAME) : match.start()][::-1])
+            found = _BACKWARDS.match(text[max(0, match.start() - LONGEST_NAME) : match.start()][::-1])
             if found and self._names[found[0][::-1]]:
                 start = match.end()
                 end = _closing(text, start, len(match[1]), match[2])
                 if end > start:
                     yield start, end, "field"
-
-
-def _set_names(data: bytes) -> list[bytes]:
-    """The names that something in quotes is set to."""
-    before = (data[max(0, match.start() - _LONGEST_NAME) : match.start()] for match in _ASSIGNED_BYTES.finditer(data))
-    # Matched from behind: the name ends where the equals sign is.
-    found = (_BACKWARDS_BYTES.match(chunk[::-1]) for chunk in before)
-    return [match[0][::-1] for match in found if match]
 
 
 def _closing(text: str, start: int, slashes: int, quote: str) -> int:
@@ -361,20 +271,3 @@ def _closing(text: str, start: int, slashes: int, quote: str) -> int:
 
 def _nothing_to_hide(value: Any) -> bool:
     return value is None or isinstance(value, bool) or (isinstance(value, _EMPTY) and not value)
-
-
-def _commonness(byte: int) -> int:
-    return -_COMMON.find(byte) if byte in _COMMON else -len(_COMMON)
-
-
-def _any_of(literals: Iterable[str]) -> Pattern:
-    """A pattern for all literals, sorted by first letter: the search tries one group instead of every literal."""
-    groups: dict[str, list[str]] = {}
-    for literal in literals:
-        groups.setdefault(literal[0], []).append(re.escape(literal[1:]))
-    return Pattern("|".join(f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in groups.items()).encode())
-
-
-def _ungrouped(loose: str | None) -> str:
-    # A group name may be used once in a pattern, and here it is not needed.
-    return (loose or "").replace("(?P<secret>", "(?:")

@@ -191,7 +191,7 @@ RULES: tuple[Rule, ...] = (
     _Own("bearer", f"bearer {_BEGINS}{_BEARER}", ("bearer ",), loose=f"bearer {_BEGINS}{_BEARER}", in_run=True),
     _Own("basic", f"Basic +{_BASIC}", ("Basic ",), loose=f"Basic +{_BASIC}"),
     _Own("basic", f"basic {_BEGINS}{_BASIC}", ("basic ",), loose=f"basic {_BEGINS}{_BASIC}", in_run=True),
-    _Own("url-password", _URL_USER, ("@",), loose=_URL_USER),
+    _Own("url-password", _URL_USER, ("://",), loose=_URL_USER),
 )
 
 # Names. One of these words is in every name that means a secret; a name with none of them is done with.

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
-from everstep.codec.values import decode, encode
+from everstep.codec.values import Kept, decode, encode
 from everstep.errors import JournalError, RunCancelledError, StateError
 from everstep.model import CheckpointKind, Kind
 from everstep.run.arguments import Inputs
@@ -103,7 +103,7 @@ class State(MutableMapping[str, Any]):
                 f"state.{name}", "the state of a graph is what its nodes give", "Return it from a node as an output."
             )
         if lane.scope.place is not None:
-            lane.scope.ops[name] = decode(encode(value))  # as it is now, not as it may become
+            lane.scope.ops[name] = _as_it_is(lane, value)
         elif lane.run.trail is None:
             lane.run.state[name] = decode(encode(value))
         else:
@@ -143,8 +143,15 @@ class State(MutableMapping[str, Any]):
             scopes.append(scope.ops)
             scope = scope.place.scope
         for ops in reversed(scopes):
-            values.update(ops)
+            values.update((name, decode(given.data) if type(given) is Kept else given) for name, given in ops.items())
         return values
+
+
+def _as_it_is(lane: Lane, value: Any) -> Any:
+    """The value as it is now, not as it may become: its bytes if they can be stored so, else a copy."""
+    trail = lane.run.trail
+    data = None if trail is None else trail.gate.plain(value)
+    return decode(encode(value)) if data is None else Kept(data, is_list=type(value) is list)
 
 
 def _seen(lane: Lane) -> int:

@@ -10,14 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Unpack
 
+from ormsgpack import Fragment
+
 from everstep import actual
 from everstep.codec import chain, frame, record
 from everstep.codec.blobs import BLOB_SIZE, outline
 from everstep.codec.chain import Entry
-from everstep.codec.delta import APPEND, DELETE, SET, Differ
+from everstep.codec.delta import DELETE, SET, Differ
+from everstep.codec.encoding import pack
 from everstep.codec.keyframe import StateTree, thaw
 from everstep.codec.record import StepRecord, read_ops, trimmed
-from everstep.codec.values import view
+from everstep.codec.values import Kept, view
 from everstep.errors import ForkedError, StaleWriterError, StateError, UnstorableError
 from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, CheckpointKind, Kind, Secret, Status, StepError
 from everstep.policy.redaction import Gate
@@ -26,8 +29,9 @@ from everstep.trail.detail import About, Detail, Path, micros, moment, number_of
 from everstep.trail.failure import described
 from everstep.trail.reading import Reader
 from everstep.trail.refusal import META, PAYLOAD, named
+from everstep.trail.shadow import KEYFRAME_BYTES, Shadow, Taken
 
-KEYFRAME_BYTES = 64 * 1024  # of changes, after which the state is worth a keyframe
+_OF_THREE, _NIL = b"\x93", b"\xc0"  # how msgpack begins a list of three, and says nothing
 _STEP = KIND_NUMBER[Kind.STEP]
 _ACTIVE, _COMPLETED, _FAILED = (STATUS_NUMBER[word] for word in (Status.ACTIVE, Status.COMPLETED, Status.FAILED))
 
@@ -46,7 +50,7 @@ class Scribe:
         self._on_their_way: dict[bytes, bytes] = {}  # and the pieces of their keyframes
         self.claim = claim
         self.source = source
-        self._shadow: _Shadow | None = _Shadow(StateTree(self.fetch)) if source is None else None
+        self._shadow: Shadow | None = Shadow(StateTree(self.fetch)) if source is None else None
         self._differ: Differ | None = None
         self._names: dict[str, str] = {}  # of steps, as they are stored
         self._lost = False
@@ -100,7 +104,8 @@ class Scribe:
         if stored is None:  # a program has few names, and looking one over takes longer than looking it up
             stored = self._names[name] = text(self.gate, "name", name)
         columns = (seq, _STEP, _COMPLETED, stored, actual.time_ns() // 1000 - duration, duration)
-        return self._draft(columns, meta, [None, output, ops or None], inputs, None)
+        own = len(meta) <= record.SUPERSTEP and meta[record.LANE] is None  # nothing that a person wrote
+        return self._draft(columns, meta, [None, output, ops or None], inputs, None, own_meta=own)
 
     def _step(
         self,
@@ -182,6 +187,7 @@ class Scribe:
     def _guarded(self, changes: list[Any], output: Any) -> tuple[list[Any], Any]:
         """The operations and the output, with what goes to the name of a secret replaced."""
         if changes and self.gate.named(changes):
+            changes = _opened(changes)
             if any(len(op) == 2 and op[0] != DELETE for op in changes):  # such an op carries the output
                 changes = [record.with_output(op, output) for op in changes]
                 output = Secret(output)
@@ -195,6 +201,8 @@ class Scribe:
         payload: list[Any],
         gated_inputs: bytes | None,
         run_status: int | None,
+        *,
+        own_meta: bool = False,
     ) -> Append:
         """Seal a row onto the chain. Raises, with nothing changed, when a value or an operation does not fit."""
         gate, claim, ops = self.gate, self.claim, payload[record.OPS]
@@ -207,19 +215,19 @@ class Scribe:
             shadow.lists, self._shadow = None, shadow  # nothing was folded yet: it is as good as before
             raise
         try:
-            light, body = gate.both(trimmed(meta), trimmed(payload))
+            light = pack(trimmed(meta)) if own_meta else gate.gate(trimmed(meta))
         except UnstorableError as refused:
-            raise self._named(refused, meta, ops or []) from None
-        if gated_inputs is not None:
-            body = _with_inputs(gated_inputs, body)
+            raise named(refused, META) from None
+        body, taken = self._packed(payload, gated_inputs, deep=deep)
         blobs: dict[bytes, bytes] = {}
         if len(body) >= BLOB_SIZE:
             body, blobs = outline(body)
             if blobs:
+                taken = None
                 light = gate.gate([*meta, *[None] * (record.BLOBS - len(meta)), b"".join(blobs)])
         entry = chain.seal(claim.hash, *columns, light, frame.pack(body))
         if ops is not None:
-            shadow.recent.append(body)
+            shadow.recent.append(taken or body)
         if deep:
             shadow.fold()
         shadow.bytes += len(entry.data) + len(light)
@@ -233,13 +241,37 @@ class Scribe:
             self.reopens, run_status = False, _ACTIVE if run_status is None else run_status
         return Append(claim, (entry,), blobs, keyframe, run_status)
 
-    def _named(self, refused: UnstorableError, meta: list[Any], ops: list[Any]) -> UnstorableError:
-        """The refusal under the name that the caller gave the value."""
+    def _packed(self, payload: list[Any], inputs: bytes | None, *, deep: bool) -> tuple[bytes, Taken | None]:
+        """A payload without its secrets, encoded; and what it does to the state, if all of that is plain data."""
+        _, output, ops, *others = payload
+        if ops is not None and not deep and not others:
+            packed = self._plainly_packed(output, ops, inputs)
+            if packed is not None:
+                return packed
         try:
-            self.gate.gate(meta)
-        except UnstorableError as its:
-            return named(its, META)
-        return named(refused, PAYLOAD, ops)
+            body = self.gate.gate(trimmed([*payload[: record.OPS], ops and _opened(ops), *others]))
+        except UnstorableError as refused:
+            raise named(refused, PAYLOAD, ops or []) from None
+        return body if inputs is None else _with_inputs(inputs, body), None
+
+    def _plainly_packed(self, output: Any, ops: list[Any], inputs: bytes | None) -> tuple[bytes, Taken] | None:
+        """The same for plain data without secrets, as most is: each value is encoded once. None of anything else."""
+        gate = self.gate
+        said = gate.plain(output)
+        if said is None:
+            return None
+        kept, found = [], said
+        for op in ops:
+            if len(op) > 2:
+                data = op[2].data if type(op[2]) is Kept else gate.plain(op[2]) if op[0] == SET else None
+                if data is None:
+                    return None
+                found += data
+                op = [SET, op[1], Fragment(data)]  # noqa: PLW2901 - the same, its value encoded
+            kept.append(op)
+        if not gate.is_clean(found):
+            return None
+        return b"".join((_OF_THREE, inputs or _NIL, said, pack(kept))), (kept, said)
 
     def save(self, state: Mapping[str, Any], name: str, **about: Unpack[About]) -> Append:
         """A step that makes `state` the whole state: what changed is found here."""
@@ -310,7 +342,7 @@ class Scribe:
         self._on_their_way.clear()
         self._lost = self._outdated = False
 
-    def _keyframe(self, shadow: _Shadow, entry: Entry) -> Keyframe | None:
+    def _keyframe(self, shadow: Shadow, entry: Entry) -> Keyframe | None:
         try:
             data, pieces = shadow.freeze()
         except UnstorableError:  # nested too deeply as a whole: the rows tell the state without it
@@ -323,14 +355,14 @@ class Scribe:
         shadow.bytes = 0
         return keyframe
 
-    def _read_shadow(self) -> _Shadow:
+    def _read_shadow(self) -> Shadow:
         """The state's shape at the claim: from the newest keyframe, the rows since, and those still on their way."""
         if self.source is None:
-            return _Shadow(StateTree(self.fetch))
+            return Shadow(StateTree(self.fetch))
         waiting = [entry for seq, entry in sorted(self._in_flight.items()) if seq <= self.claim.seq]
         last = waiting[0].seq - 1 if waiting else self.claim.seq
         tree, rows = Reader(self.store).tree(self.store.run(self.source), last, self.fetch)
-        shadow = _Shadow(tree)
+        shadow = Shadow(tree)
         for entry in (*rows, *waiting):
             tree.apply(read_ops(entry))
             shadow.bytes += len(entry.data) + len(entry.meta)
@@ -344,51 +376,9 @@ class Scribe:
         return thaw(data, lambda piece: frame.unpack(made[piece]) if piece in made else self.fetch(piece), decode=view)
 
 
-class _Shadow:
-    """The writer's own idea of the state: folded only when a keyframe is due, so that a step pays for its change alone.
-
-    What it must know at once is whether an operation fits. For top-level names that is which of them are lists; an
-    operation that goes deeper is folded on the spot.
-    """
-
-    __slots__ = ("_tree", "bytes", "due", "lists", "recent")
-
-    def __init__(self, tree: StateTree) -> None:
-        self._tree = tree
-        self.recent: list[bytes] = []  # payloads as they are stored, not yet folded
-        self.bytes = 0
-        self.due = KEYFRAME_BYTES
-        self.lists: dict[str, bool] | None = {}  # by top-level name, whether a list stands there; None: not known
-
-    def admit(self, ops: list[list[Any]], output: Any) -> bool:
-        """Whether the operations go deeper than top-level names. Raises StateError if one at the top does not fit."""
-        if self.lists is None:
-            self.fold()
-            self.lists = self._tree.lists()
-        lists = self.lists
-        for op in ops:
-            code, path = op[0], op[1]
-            if type(path) is not str or code > APPEND or code == DELETE:
-                self.lists = None
-                return True
-            if code == SET:
-                lists[path] = type(op[2] if len(op) > 2 else output) is list
-            elif not lists.get(path, True):
-                raise StateError(f"state.{path}", "it is not a list, so nothing can be appended")
-            elif len(op) > 2 and type(op[2]) is not list:
-                raise StateError(f"state.{path}", f"the items are a {type(op[2]).__name__}", "Give them as a list.")
-            else:
-                lists[path] = True
-        return False
-
-    def fold(self) -> None:
-        for body in self.recent:
-            self._tree.apply(record.ops_of(view(body)))
-        self.recent.clear()
-
-    def freeze(self) -> Any:
-        self.fold()
-        return self._tree.freeze()
+def _opened(ops: list[Any]) -> list[Any]:
+    """Operations with their values as they were given."""
+    return [[*op[:-1], view(op[-1].data)] if type(op[-1]) is Kept else op for op in ops]
 
 
 def _with_inputs(inputs: bytes, body: bytes) -> bytes:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from everstep.codec import frame, keyframe
+from everstep.codec import frame, segments
 from everstep.codec.blobs import blob_id
 from everstep.codec.keyframe import Frozen
 from everstep.codec.values import BlobRef, encode
@@ -37,5 +37,5 @@ class Pieces:
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
     """Cut so finely that a short test has several levels. A branch of four references takes about 100 bytes."""
-    patch.setattr(keyframe, "PIECE_ITEMS", 4)
-    patch.setattr(keyframe, "PIECE_BYTES", 120)
+    patch.setattr(segments, "PIECE_ITEMS", 4)
+    patch.setattr(segments, "PIECE_BYTES", 120)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from everstep.codec import frame, keyframe
+from everstep.codec import frame, keyframe, segments
 from everstep.codec.delta import APPEND, DELETE, SET, SPLICE
-from everstep.codec.keyframe import Frozen, Segments, StateTree, refs, thaw
+from everstep.codec.keyframe import Frozen, StateTree, refs, thaw
+from everstep.codec.segments import Segments
 from everstep.codec.values import encode, view
 from everstep.errors import DamagedError, NewerFormatError
 from tests.unit.codec.pieces import Pieces, make_small
@@ -39,7 +40,7 @@ def thawed(pieces: Pieces, frozen: Frozen) -> dict[str, Any]:
 def counts(tree: StateTree, key: str) -> list[int]:
     long = tree._state[key]
     assert type(long) is Segments
-    return [keyframe._count(part) for part in long.parts]
+    return [segments._count(part) for part in long.parts]
 
 
 # Keyframes
@@ -58,8 +59,8 @@ def test_a_long_list_is_cut_into_pieces_of_bounded_size(pieces: Pieces) -> None:
     state = {"few": [message(n) for n in range(300)], "many": list(range(300)), "deep": {"er": {"log": ["x"] * 300}}}
     tree.apply([[SET, key, value] for key, value in copy.deepcopy(state).items()])
     frozen = pieces.keep(tree.freeze())
-    assert all(len(data) <= keyframe.PIECE_BYTES for data in map(frame.unpack, frozen.blobs.values()))
-    assert all(len(view(data)) <= keyframe.PIECE_ITEMS for data in map(frame.unpack, frozen.blobs.values()))
+    assert all(len(data) <= segments.PIECE_BYTES for data in map(frame.unpack, frozen.blobs.values()))
+    assert all(len(view(data)) <= segments.PIECE_ITEMS for data in map(frame.unpack, frozen.blobs.values()))
     assert len(frozen.data) < 40_000
     assert thawed(pieces, frozen) == state
 
@@ -133,7 +134,7 @@ def test_an_edit_inside_a_closed_piece_reads_and_writes_only_that_piece(pieces: 
         frozen = pieces.keep(tree.freeze())
         assert len(pieces.asked) == 1
         # A full piece that grew is two now.
-        assert sum(map(len, frozen.blobs.values())) < keyframe.PIECE_BYTES + 1000
+        assert sum(map(len, frozen.blobs.values())) < segments.PIECE_BYTES + 1000
 
 
 def test_pieces_that_go_as_a_whole_are_not_read(pieces: Pieces) -> None:
@@ -154,8 +155,8 @@ def test_closed_pieces_are_not_kept_in_memory(pieces: Pieces) -> None:
         tree.apply([[APPEND, "log", list(range(start, start + 1000))]])
         pieces.keep(tree.freeze())
         long = tree._state["log"]
-        assert sum(len(part) for part in long.parts if type(part) is list) <= keyframe.PIECE_ITEMS
-        assert len(long.parts) <= 2 * keyframe.PIECE_ITEMS
+        assert sum(len(part) for part in long.parts if type(part) is list) <= segments.PIECE_ITEMS
+        assert len(long.parts) <= 2 * segments.PIECE_ITEMS
 
 
 def test_a_list_that_became_short_is_whole_again(pieces: Pieces) -> None:
