@@ -109,16 +109,18 @@ class Gate:
 
     def named(self, ops: Iterable[Sequence[Any]]) -> bool:
         """Whether an operation goes to, or through, the name of a secret, or a key that holds one."""
+        sound = self._sound
         for op in ops:
             path = op[1]
+            if type(path) is str and path in sound:
+                continue  # as most are
             for part in (path,) if type(path) is str else path:
-                if type(part) is str and part not in self._sound:
-                    if self._names[part] or self.text(part) != part:
-                        return True
-                    if len(part) <= _SHORT:
-                        if len(self._sound) >= _REMEMBERED:
-                            self._sound.clear()
-                        self._sound.add(part)
+                if type(part) is str and (self._names[part] or self.text(part) != part):
+                    return True
+            if type(path) is str and len(path) <= _SHORT:
+                if len(sound) >= _REMEMBERED:
+                    sound.clear()
+                sound.add(path)
         return False
 
     def operations(self, ops: Iterable[Op], state: Mapping[str, Any] | None = None) -> list[Op]:

@@ -37,6 +37,7 @@ from everstep.trail.trail import Trail
 if TYPE_CHECKING:
     from everstep.run.steps import Step
 
+_COMPLETED = Status.COMPLETED
 _TOO_LATE = "has given up the step around it, which took too long"
 
 
@@ -287,20 +288,17 @@ class Execution(Telling, Stoppable):
                 self._write_lane_ends()
             if ask.rewritten:  # its row says where it stands: a beginning does, and the rest follows as usual
                 self.begun(scope)
-            whole = scope.id is None and inputs is not None
             entry = ask.entry = pen.drafted(pen.ready().outcome(
-                ask.name, ops, place=(scope.id, parent, lane.path or None, ask.index or None), attempt=scope.attempt,
-                flags=flags, digest=None if inputs is None else inputs.digest, child=scope.child,
-                inputs=inputs.data if whole and inputs is not None else None, output=value, duration_ms=duration,
-                extra=extra, usage=scope.usage,
+                ask.name, (scope.id, parent, lane.path or None, ask.index or None), scope.attempt, flags,
+                None if inputs is None else inputs.digest, scope.child,
+                None if inputs is None or scope.id is not None else inputs.data, value, ops, duration, extra,
+                scope.usage,
             ))  # fmt: skip
             lane.seen = entry.seq
             if outer.place is not None:
                 outer.override((output, *scope.ops))
             about = None if call is None else call.logged()
-            self.log.append(
-                (ask.name, scope.id or entry.seq, outer, duration, Status.COMPLETED, None, about, scope.child)
-            )
+            self.log.append((ask.name, scope.id or entry.seq, outer, duration, _COMPLETED, None, about, scope.child))
             if call is not None and call.rides_along(duration) and not self.events and not self.restarts:
                 return None  # it is written with the next row
             return pen.send(loop)

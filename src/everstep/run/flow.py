@@ -59,12 +59,17 @@ def came_of_stopping(error: BaseException) -> bool:
 
 def step_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.AbstractEventLoop | None) -> Flow:
     """One step, from the request to its outcome."""
-    run = lane.run
-    if loop is not None and run.stopping == RESTARTING and not lane.stopped:
+    if loop is not None and lane.run.stopping == RESTARTING and not lane.stopped:
         # Not refused: for an error a task group would cancel the steps at work beside it. But on its way out it is.
         yield RESTART, None
+    return (yield from asked_flow(lane, step, args, kwargs, loop))
+
+
+def asked_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.AbstractEventLoop | None) -> Flow:
+    """Ask for a step now; what is left to do, up to its outcome."""
+    run = lane.run
     ask = run.ask(lane, step.name, inputs_of(run, step, args, kwargs))
-    return (yield from (run.flow or ask_flow)(run, ask, step, loop))
+    return (run.flow or ask_flow)(run, ask, step, loop)
 
 
 def ask_flow(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEventLoop | None) -> Flow:

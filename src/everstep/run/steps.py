@@ -16,7 +16,7 @@ from everstep.codec.homes import home_of
 from everstep.errors import EscapedStepWarning, StepTimeoutError
 from everstep.run.arguments import Parameters
 from everstep.run.driving import drive, drive_awaited, known_loop
-from everstep.run.flow import step_flow
+from everstep.run.flow import asked_flow, step_flow
 from everstep.run.given import check_seconds, check_word
 from everstep.run.heart import live_runs
 from everstep.run.lanes import CURRENT, OUTSIDE, Lane, here
@@ -111,9 +111,8 @@ class Step(Generic[P, R]):
         if lane is None:
             self.escaped()
             return self.function(*args, **kwargs)
-        return drive(
-            step_flow(lane, self, args, kwargs, None), lane, self.timed(partial(self.function, *args, **kwargs))
-        )
+        flow = asked_flow(lane, self, args, kwargs, None)
+        return drive(flow, lane, self.timed(partial(self.function, *args, **kwargs)))
 
     def timed(self, call: Callable[[], Any]) -> Callable[[], Any]:
         """The call, given up when it takes longer than it may."""

@@ -168,10 +168,11 @@ class GroupCommit:
     def _lead_once(self, here: asyncio.AbstractEventLoop | None = None) -> None:
         """Commit one batch, on the thread of the loop `here` if one is given. Holds the lead lock."""
         flight, queue = self._flight, self._queue
+        was_left = bool(flight)  # by a leader who was interrupted: some of it may be done
         while queue and len(flight) < BATCH_BOUND:
             flight.append(queue[0])  # before it leaves the queue: interrupted here it is done twice, never lost
             queue.popleft()
-        batch = [job for job in flight if not job.done]
+        batch = [job for job in flight if not job.done] if was_left else flight
         began = time.monotonic()
         try:
             self._commit(batch)

@@ -76,8 +76,11 @@ class SqliteStore(Grouped[apsw.Connection]):
     def _commit(self, jobs: Sequence[Job]) -> None:
         """Do the work of all jobs in one transaction. Runs under the group's lead."""
         now = time.monotonic()
-        if now >= self._next_look or any(type(job.work) is Append and job.work.status is not None for job in jobs):
-            self._check_file(now)  # also before a run is said to have ended
+        look = now >= self._next_look
+        for job in jobs:  # also before a run is said to have ended
+            look = look or (type(job.work) is Append and job.work.status is not None)
+        if look:
+            self._check_file(now)
         try:
             self._transact(jobs, guarded=False)
         except _UNFIT:  # whose it was is seen when each stands alone
@@ -98,18 +101,15 @@ class SqliteStore(Grouped[apsw.Connection]):
             for job in jobs:
                 self._try(connection, execute, job, guarded=guarded)
             execute("commit")
-        except _UNFIT:
-            raise
-        except apsw.Error as error:
-            raise translate(error, self.where, self._patience) from error
-        finally:
-            try:
+        except BaseException as error:
+            with contextlib.suppress(apsw.Error):  # the disk fails here too: the next leader rolls it back first
                 if connection.in_transaction:
                     connection.execute("rollback")
-            except apsw.Error:
-                pass  # the disk fails here too: the next leader rolls it back first
-            finally:
-                flock(self._lock_file, LOCK_UN)
+            if isinstance(error, apsw.Error) and not isinstance(error, _UNFIT):
+                raise translate(error, self.where, self._patience) from error
+            raise
+        finally:
+            flock(self._lock_file, LOCK_UN)
 
     @staticmethod
     def _try(connection: apsw.Connection, execute: Callable[..., object], job: Job, *, guarded: bool) -> None:

@@ -10,26 +10,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Unpack
 
-from ormsgpack import Fragment
-
 from everstep import actual
 from everstep.codec import chain, frame, record
 from everstep.codec.blobs import BLOB_SIZE, outline
 from everstep.codec.chain import Entry
-from everstep.codec.delta import DELETE, SET, Differ
-from everstep.codec.encoding import pack
+from everstep.codec.delta import DELETE, Differ
 from everstep.codec.keyframe import StateTree, thaw
 from everstep.codec.record import StepRecord, read_ops, trimmed
-from everstep.codec.values import Kept, view
+from everstep.codec.values import view
 from everstep.errors import ForkedError, StaleWriterError, StateError, UnstorableError
 from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, CheckpointKind, Kind, Secret, Status, StepError
 from everstep.policy.redaction import Gate
 from everstep.store.base import Append, Claim, Keyframe, Store
 from everstep.trail.detail import About, Detail, Path, micros, moment, number_of, operations, text
 from everstep.trail.failure import described
+from everstep.trail.packing import gated_row, opened, plain_row
 from everstep.trail.reading import Reader
-from everstep.trail.refusal import META, PAYLOAD, named
-from everstep.trail.shadow import KEYFRAME_BYTES, Shadow, Taken
+from everstep.trail.shadow import KEYFRAME_BYTES, Shadow
 
 _OF_THREE, _NIL = b"\x93", b"\xc0"  # how msgpack begins a list of three, and says nothing
 _STEP = KIND_NUMBER[Kind.STEP]
@@ -69,8 +66,6 @@ class Scribe:
     def outcome(
         self,
         name: str,
-        ops: list[Any],
-        *,
         place: tuple[int | None, int | None, str | None, int | None],  # id, parent, lane and index
         attempt: int,
         flags: int,
@@ -78,17 +73,21 @@ class Scribe:
         child: str | None,
         inputs: bytes | None,  # as the gate let them through already
         output: Any,
+        ops: list[Any],
         duration_ms: float,
-        extra: Mapping[str, Any] | None = None,  # what the row of a graph's node says beside
-        usage: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] | None,  # what the row of a graph's node says beside
+        usage: Mapping[str, Any] | None,
+        /,
     ) -> Append:
         """The row of a step that completed: what `row` would give, by a shorter way. Nearly every row is one."""
         self._ready()
-        ops, output = self._guarded(ops, output)
-        claim, duration = self.claim, int(duration_ms * 1000)
-        seq, known = claim.seq + 1, place[0]
+        if ops:
+            ops, output = self._guarded(ops, output)
+        duration, seq = int(duration_ms * 1000), self.claim.seq + 1
+        known, parent, lane, index = place
         meta: list[Any] = [
-            seq if known is None else known, *place[1:], attempt if attempt != 1 else None, flags or None, digest
+            seq if known is None else known, parent, lane, index, attempt if attempt != 1 else None, flags or None,
+            digest,
         ]  # fmt: skip
         if extra is not None or usage is not None:
             said = (extra or {}).get
@@ -104,7 +103,7 @@ class Scribe:
         if stored is None:  # a program has few names, and looking one over takes longer than looking it up
             stored = self._names[name] = text(self.gate, "name", name)
         columns = (seq, _STEP, _COMPLETED, stored, actual.time_ns() // 1000 - duration, duration)
-        own = len(meta) <= record.SUPERSTEP and meta[record.LANE] is None  # nothing that a person wrote
+        own = lane is None and len(meta) == record.SUPERSTEP  # nothing that a person wrote
         return self._draft(columns, meta, [None, output, ops or None], inputs, None, own_meta=own)
 
     def _step(
@@ -153,7 +152,9 @@ class Scribe:
         changes = operations(output, output_to, append_to, set, append, delete, splice)
         if changes:
             self._differ = None  # it knows the state of the last save, which is now another
-        changes, output = self._guarded([*changes, *ops], output)
+        changes += ops
+        if changes:
+            changes, output = self._guarded(changes, output)
         number = _COMPLETED if status is Status.COMPLETED else STATUS_NUMBER[Status(status)]
         kept_error = None
         if error is not None:
@@ -186,8 +187,8 @@ class Scribe:
 
     def _guarded(self, changes: list[Any], output: Any) -> tuple[list[Any], Any]:
         """The operations and the output, with what goes to the name of a secret replaced."""
-        if changes and self.gate.named(changes):
-            changes = _opened(changes)
+        if self.gate.named(changes):
+            changes = opened(changes)
             if any(len(op) == 2 and op[0] != DELETE for op in changes):  # such an op carries the output
                 changes = [record.with_output(op, output) for op in changes]
                 output = Secret(output)
@@ -214,11 +215,8 @@ class Scribe:
         except StateError:
             shadow.lists, self._shadow = None, shadow  # nothing was folded yet: it is as good as before
             raise
-        try:
-            light = pack(trimmed(meta)) if own_meta else gate.gate(trimmed(meta))
-        except UnstorableError as refused:
-            raise named(refused, META) from None
-        body, taken = self._packed(payload, gated_inputs, deep=deep)
+        row = plain_row(gate, trimmed(meta), payload, gated_inputs, own_meta=own_meta)
+        light, body, taken = row or gated_row(gate, meta, payload, gated_inputs)
         blobs: dict[bytes, bytes] = {}
         if len(body) >= BLOB_SIZE:
             body, blobs = outline(body)
@@ -227,7 +225,7 @@ class Scribe:
                 light = gate.gate([*meta, *[None] * (record.BLOBS - len(meta)), b"".join(blobs)])
         entry = chain.seal(claim.hash, *columns, light, frame.pack(body))
         if ops is not None:
-            shadow.recent.append(taken or body)
+            shadow.recent.append(body if taken is None or deep else taken)
         if deep:
             shadow.fold()
         shadow.bytes += len(entry.data) + len(light)
@@ -240,38 +238,6 @@ class Scribe:
         if self.reopens:
             self.reopens, run_status = False, _ACTIVE if run_status is None else run_status
         return Append(claim, (entry,), blobs, keyframe, run_status)
-
-    def _packed(self, payload: list[Any], inputs: bytes | None, *, deep: bool) -> tuple[bytes, Taken | None]:
-        """A payload without its secrets, encoded; and what it does to the state, if all of that is plain data."""
-        _, output, ops, *others = payload
-        if ops is not None and not deep and not others:
-            packed = self._plainly_packed(output, ops, inputs)
-            if packed is not None:
-                return packed
-        try:
-            body = self.gate.gate(trimmed([*payload[: record.OPS], ops and _opened(ops), *others]))
-        except UnstorableError as refused:
-            raise named(refused, PAYLOAD, ops or []) from None
-        return body if inputs is None else _with_inputs(inputs, body), None
-
-    def _plainly_packed(self, output: Any, ops: list[Any], inputs: bytes | None) -> tuple[bytes, Taken] | None:
-        """The same for plain data without secrets, as most is: each value is encoded once. None of anything else."""
-        gate = self.gate
-        said = gate.plain(output)
-        if said is None:
-            return None
-        kept, found = [], said
-        for op in ops:
-            if len(op) > 2:
-                data = op[2].data if type(op[2]) is Kept else gate.plain(op[2]) if op[0] == SET else None
-                if data is None:
-                    return None
-                found += data
-                op = [SET, op[1], Fragment(data)]  # noqa: PLW2901 - the same, its value encoded
-            kept.append(op)
-        if not gate.is_clean(found):
-            return None
-        return b"".join((_OF_THREE, inputs or _NIL, said, pack(kept))), (kept, said)
 
     def save(self, state: Mapping[str, Any], name: str, **about: Unpack[About]) -> Append:
         """A step that makes `state` the whole state: what changed is found here."""
@@ -374,13 +340,3 @@ class Scribe:
         shadow, self._shadow = self._shadow or self._read_shadow(), None
         data, made = shadow.freeze()
         return thaw(data, lambda piece: frame.unpack(made[piece]) if piece in made else self.fetch(piece), decode=view)
-
-
-def _opened(ops: list[Any]) -> list[Any]:
-    """Operations with their values as they were given."""
-    return [[*op[:-1], view(op[-1].data)] if type(op[-1]) is Kept else op for op in ops]
-
-
-def _with_inputs(inputs: bytes, body: bytes) -> bytes:
-    """A payload with its inputs, encoded already, in the place that was left empty for them (a nil, or nothing)."""
-    return b"".join((body[:1], inputs, body[2:])) if len(body) > 1 else b"\x91" + inputs
