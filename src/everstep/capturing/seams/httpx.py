@@ -14,8 +14,6 @@ from everstep.capturing.session import boundary
 from everstep.capturing.wire import revived
 from everstep.run.lanes import Lane
 
-_KEPT = ("http_version", "reason_phrase")
-
 
 def patch(hx: ModuleType) -> None:
     """Wrap the transports of one of the two. Raises UnknownLayoutError."""
@@ -70,19 +68,23 @@ def _call(hx: ModuleType, lane: Lane, asked: Any) -> Call:
 
 
 def _head(response: Any) -> Head:
-    kept = [response.extensions.get(name, b"") for name in _KEPT]
-    version, reason = (each.decode("latin-1") if isinstance(each, bytes) else str(each) for each in kept)
-    return Head(response.status_code, pairs(response.headers.raw), version or "HTTP/1.1", reason)
+    version, reason = map(response.extensions.get, ("http_version", "reason_phrase"))
+    return Head(response.status_code, pairs(response.headers.raw), _text(version) or "HTTP/1.1", _text(reason))
+
+
+def _text(said: Any) -> str:
+    return said.decode("latin-1") if isinstance(said, bytes) else str(said or "")
 
 
 def _response(hx: ModuleType, head: Head, stream: Any, answers: list[Any]) -> Any:
+    """The answer that the library made, with another stream; on record there is none, and it is made anew."""
     if answers:
-        headers, extensions = answers[0].headers.raw, answers[0].extensions
-    else:
-        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head.headers]
-        extensions = {"http_version": head.version.encode()}
-        if head.version != "HTTP/2":  # which has none: then the library names the status itself
-            extensions["reason_phrase"] = head.reason.encode("latin-1")
+        answers[0].stream = stream
+        return answers[0]
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head.headers]
+    extensions = {"http_version": head.version.encode()}
+    if head.version != "HTTP/2":  # which has none: then the library names the status itself
+        extensions["reason_phrase"] = head.reason.encode("latin-1")
     return hx.Response(head.status, headers=headers, stream=stream, extensions=extensions)
 
 
