@@ -23,6 +23,7 @@ from everstep.trail import providers
 
 Headers = list[tuple[str, str]]
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # they change nothing, so they may go again
+_JSON_BEGINS = (b"{", b"[")
 _BOUNDARY = re.compile(r'boundary="?([^";]+)')
 _HIDDEN = PLACEHOLDER.decode()
 # The last event of an answer in events: of OpenAI's chat and what is like it, of Anthropic's messages, of responses.
@@ -36,19 +37,17 @@ _LATER, _SERVER_ERROR = frozenset({408, 409, 425, 429}), 500  # answers that may
 class Head:
     """The beginning of an answer. `length` is that of the whole body; None if it is not told before."""
 
-    __slots__ = ("headers", "length", "reason", "status", "version")
+    __slots__ = ("_named", "headers", "length", "reason", "status", "version")
 
     def __init__(self, status: int, headers: Headers, version: str = "HTTP/1.1", reason: str = "") -> None:
         self.status, self.headers, self.version, self.reason = status, headers, version, reason
-        told = self.get("content-length") or ""
+        self._named = {name.lower(): value for name, value in reversed(headers)}  # of several by one name, the first
+        told = self._named.get("content-length", "")
         self.length = int(told) if told.isdecimal() else None
 
     def get(self, name: str) -> str | None:
         """The value of a header, by its name in lower case."""
-        for key, value in self.headers:
-            if key.lower() == name:
-                return value
-        return None
+        return self._named.get(name)
 
     def lines(self) -> bytes:
         """As its server would send it, by HTTP/1."""
@@ -73,7 +72,8 @@ def request(
     asked: dict[str, Any] = {"method": method, "url": url}
     parts = urlsplit(url)
     if body:
-        asked["body"] = _asked(body, headers.get("content-type", ""))
+        # What begins as JSON is taken for it whatever its headers say, and to look into them takes some time.
+        asked["body"] = _asked(body, "" if body.startswith(_JSON_BEGINS) else headers.get("content-type", ""))
     model = providers.of(method, parts.path, asked.get("body"))
     name = f"{method} {parts.hostname}" if model is None else model
     external = method not in _SAFE and model is None
@@ -105,7 +105,7 @@ def _asked(body: bytes, kind: str) -> Any:
         text = body.decode()
     except UnicodeDecodeError:
         return body
-    if "json" in kind or text[:1] in {"{", "["}:
+    if "json" in kind or body.startswith(_JSON_BEGINS):
         try:
             found = json.loads(text)
         except ValueError:
@@ -137,24 +137,24 @@ class _Form:
     ) -> dict[str, Any]:
         """The stored form of an answer."""
         stored: dict[str, Any] = {"status": head.status, "body": b""}  # what people look for comes first
-        stored["headers"] = [list(pair) for pair in head.headers]
-        if cookies := _cookies(head.headers, clean):
-            stored["jar"] = cookies
+        stored["headers"] = list(map(list, head.headers))
+        if head.get("set-cookie") is not None:
+            stored["jar"] = _cookies(head.headers, clean)
         if head.version != "HTTP/1.1":
             stored["version"] = head.version
         if head.reason:
             stored["reason"] = head.reason
-        whole, sizes = b"".join(chunks), [len(chunk) for chunk in chunks]
-        if head.length is not None and head.length != len(whole):
-            stored["missing"] = head.length - len(whole)  # it was cut off, or left, or only its head was asked for
+        missing = 0 if head.length is None else head.length - sum(map(len, chunks))
+        if missing:
+            stored["missing"] = missing  # it was cut off, or left, or only its head was asked for
         coding = (head.get("content-encoding") or "").strip().lower()
         said = codings.decoded(chunks, coding)
         if said is None:
             stored["raw"] = True
-        else:
-            whole, sizes = b"".join(said[0]), [len(piece) for piece in said[0]]
-            if not said[1]:
-                stored["open"] = True  # its coding has not come to its end
+        elif not said[1]:
+            stored["open"] = True  # its coding has not come to its end
+        pieces = chunks if said is None else said[0]
+        whole, sizes = b"".join(pieces), list(map(len, pieces))
         if said is not None and (head.get("content-type") or "").startswith("text/event-stream"):
             whole, sizes = _joined(whole, sizes, clean)
         # In one piece it is cleaned when it is written; in several, now, to know their sizes.
@@ -178,9 +178,9 @@ class _Form:
         ]
         head = Head(stored["status"], headers, stored.get("version", "HTTP/1.1"), stored.get("reason", ""))
         coding = (head.get("content-encoding") or "").strip().lower()
-        ends = [0, *accumulate(stored.get("sizes") or [len(body)])]
         # Chunks that say nothing stay: they had their turns among others, and whoever reads passes over them.
-        chunks = [body[start:end] for start, end in pairwise(ends)]
+        ends = accumulate(stored.get("sizes") or (), initial=0)
+        chunks = [body[start:end] for start, end in pairwise(ends)] or [body]
         if not stored.get("raw"):
             chunks = codings.encoded(chunks, coding, ended=not stored.get("open"))
         if head.length is not None:  # what is stored is decoded and cleaned; the headers stay what they were
