@@ -120,11 +120,13 @@ def call(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Any]]) -> tuple[
 def settle(exchange: Exchange, waiter: Any, error: BaseException | None = None) -> None:
     """Wait until an outcome is durable, and tell of it."""
     gate = exchange.session.gate
-    with gate.kept(exchange.ticket):
+    try:
         if waiter is not None:
             wait(waiter)
             exchange.told(error)
         gate.pass_(exchange.ticket)
+    finally:
+        gate.drop(exchange.ticket)
     exchange.session.passed(exchange.ask)
 
 
@@ -266,7 +268,7 @@ async def settle_awaited(exchange: Exchange, waiter: Any, error: BaseException |
         exchange.session.passed(exchange.ask)
         return
     gate = exchange.session.gate
-    with gate.kept(exchange.ticket):
+    try:
         try:
             if waiter is not None:
                 await asyncio.shield(waiter)
@@ -275,4 +277,6 @@ async def settle_awaited(exchange: Exchange, waiter: Any, error: BaseException |
         finally:
             exchange.run.turnstile.give_up(exchange.place)
         await gate.pass_awaited(exchange.ticket)
+    finally:
+        gate.drop(exchange.ticket)
     exchange.session.passed(exchange.ask)

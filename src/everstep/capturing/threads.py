@@ -29,9 +29,9 @@ import threading
 import time
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 from everstep.capturing.stillness import OURS, Watch, inside_call, watch
 from everstep.trail.late import asyncio
@@ -39,8 +39,8 @@ from everstep.trail.late import asyncio
 if TYPE_CHECKING:
     from everstep.run.execution import Execution
 
-P = ParamSpec("P")
 T = TypeVar("T")
+Given = TypeVarTuple("Given")
 
 _PAUSE = 5e-5  # seconds between two looks, at first
 _LONGEST_PAUSE = 2e-3
@@ -56,15 +56,15 @@ _LINGER = 1.0  # seconds that the usher stays when nobody waits
 _sleep, _now = time.sleep, time.monotonic  # the real ones, whatever a replay makes of time
 
 
-def away(function: Callable[P, T]) -> Callable[P, T]:
+def away(function: Callable[[*Given], T]) -> Callable[[*Given], T]:
     """Mark the thread as being inside a call while this runs, up to the moment its answer is let out."""
 
     @functools.wraps(function)
-    def marked(*args: P.args, **kwargs: P.kwargs) -> T:
+    def marked(*args: *Given) -> T:
         mine = threading.current_thread().native_id or 0  # it also makes a thread known that `threading` did not start
         inside_call.add(mine)
         try:
-            return function(*args, **kwargs)
+            return function(*args)
         finally:
             inside_call.discard(mine)
 
@@ -177,9 +177,11 @@ class Gate:
         """Wait until a live answer is let out."""
         if ticket is None:
             return
-        with self.kept(ticket):
+        try:
             self._come(ticket)
             ticket.wait()
+        finally:
+            self.drop(ticket)
 
     def pass_recorded(self, turn: float) -> None:
         """Wait until an answer on record is let out."""
@@ -192,9 +194,11 @@ class Gate:
         """`pass_`, for an answer that is awaited."""
         if ticket is None:
             return
-        with self.kept(ticket):
+        try:
             self._come(ticket)
             await ticket.awaited()
+        finally:
+            self.drop(ticket)
 
     async def pass_recorded_awaited(self, turn: float) -> None:
         """`pass_recorded`, for an answer that is awaited."""
@@ -219,15 +223,6 @@ class Gate:
             self._call_usher()
         ticket.wait()
 
-    @contextmanager
-    def kept(self, ticket: Ticket | None) -> Iterator[None]:
-        """A place, given up at the end if it was not let out: nobody is to wait for it."""
-        try:
-            yield
-        finally:
-            if ticket is not None:
-                self.drop(ticket)
-
     def is_waited_at(self) -> bool:
         """Whether an answer is on its way to the code."""
         return bool(self._tickets)
@@ -242,8 +237,10 @@ class Gate:
         with self._changed:
             self._changed.notify()
 
-    def drop(self, ticket: Ticket) -> None:
-        """Give up a place, whether it was let out or not."""
+    def drop(self, ticket: Ticket | None) -> None:
+        """Give up a place, whether it was let out or not: nobody is to wait for it."""
+        if ticket is None:
+            return
         with self._changed:
             if ticket in self._tickets:
                 self._tickets.remove(ticket)

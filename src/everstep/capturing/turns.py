@@ -18,7 +18,7 @@ def part_came(exchange: Exchange) -> None:
     """Let a part that was just received wait for its turn, and note when it was there. Alone it need not."""
     run, gate, ticket, turn = exchange.run, exchange.session.gate, None, 0.0
     together = len(exchange.session.open_calls) > 1 or gate.is_waited_at()  # there may be an end that is being written
-    if run.pen is not None and (together or gate.shared):  # the last call may follow on others that are over
+    if (together or gate.shared) and run.pen is not None:  # the last call may follow on others that are over
         with run.lock:
             turn = run.turnstile.mark(run.pen.scribe.claim.seq)
             ticket = gate.queue(turn) if together else None
@@ -36,9 +36,11 @@ async def part_came_awaited(exchange: Exchange) -> None:
         turn = run.turnstile.mark(run.pen.scribe.claim.seq)
         ticket = gate.queue(turn, exchange.loop)
         place = run.turnstile.reserve()
-    with gate.kept(ticket):
+    try:
         await run.turnstile.deliver(None, place)
         await gate.pass_awaited(ticket)
+    finally:
+        gate.drop(ticket)
     exchange.turns.append(turn)
 
 
