@@ -50,24 +50,27 @@ class Halted(SystemExit):
 
 
 class Exchange:
-    """A call on its way: what the two drivers share."""
+    """A call on its way: what the two drivers share. Defaults are the class's: most calls need few others."""
+
+    over = False  # what is done in its context from now on is no part of it
+    head: Any = None
+    inner: Lane | None = None
+    ticket: Ticket | None = None  # of an outcome that waits until the code may have it
+    place: asyncio.Future[None] | None = None  # the same, among what is awaited
+    _task: asyncio.Task[Any] | None = None
+    _cancels = 0
+    _began = 0.0
+    _read: list[Any] | None = None  # what the row with its outcome carries, once that was looked at
 
     def __init__(self, lane: Lane, call: Call, loop: asyncio.AbstractEventLoop | None) -> None:
         self.run: Execution = lane.run
         self.session = lane.run.captured
         self.call, self.loop = call, loop
-        self.over = False  # what is done in its context from now on is no part of it
-        self._task = None if loop is None else asyncio.current_task()
-        self._cancels = 0 if self._task is None else self._task.cancelling()
-        self.head: Any = None
         self.chunks: list[Any] = []
         self._offsets: list[float] = []
-        self._began = 0.0
         self.turns: list[float] = []  # where its parts stand among what was awaited; 0 where that is all one
-        self.inner: Lane | None = None
-        self._read: list[Any] | None = None  # what the row with its outcome carries, once that was looked at
-        self.ticket: Ticket | None = None  # of an outcome that waits until the code may have it
-        self.place: asyncio.Future[None] | None = None  # the same, among what is awaited
+        if loop is not None and (task := asyncio.current_task()) is not None:
+            self._task, self._cancels = task, task.cancelling()
         inputs = None
         if self.run.trail is not None:
             inputs = Inputs(self.run.trail.gate, call.name, call.request)
@@ -140,13 +143,15 @@ class Exchange:
         entry = self.outcome
         turns.outcome_due(self)
         _, error = restored(self.run, self.ask, self._read)
-        raised = None if error is None else self._revived(self.run.payload(entry)[record.ERROR])
+        if error is None:
+            self.session.passed(self.ask, entry)
+            return
+        raised = self._revived(self.run.payload(entry)[record.ERROR])
         passed = functools.partial(self.session.passed, self.ask, entry)
-        if raised is None or not self.session.broken.keep(self, raised, passed, is_new=False):
+        if not self.session.broken.keep(self, raised, passed, is_new=False):
             passed()
-        if raised is not None:
-            faults.mark(raised, self.ask.lane.scope, entry.seq)
-            raise raised
+        faults.mark(raised, self.ask.lane.scope, entry.seq)
+        raise raised
 
     def _revived(self, kept: list[Any]) -> BaseException:
         """An error on record: of the library, or ours, where a call was failed because nobody knew its outcome."""
@@ -258,7 +263,8 @@ class Exchange:
         assert inner is not None  # noqa: S101 - what has not begun does not end
         self.session.open_calls.discard(self)
         duration = run.leave(ask)
-        self._wait_with_children(error)
+        if error is None and self._children is not None:
+            self._wait_with_children(inner)
         stored = None if self.head is None else call.form.pack(self.head, self.chunks, self._offsets, self.clean)
         if error is not None and not is_outcome(run, error, inner):
             ended = functools.partial(self._broken_off, stored, duration, error)
@@ -285,11 +291,9 @@ class Exchange:
         """Of a process, what knows of the runs that it is; None where it is none."""
         return self.session.children if self.call.node_type == "process" else None
 
-    def _wait_with_children(self, error: BaseException | None) -> None:
+    def _wait_with_children(self, inner: Lane) -> None:
         """Record no outcome of a process that ended because a run in it waits for an answer. Raises Halted."""
-        if error is not None or self._children is None or self.inner is None:
-            return
-        waiting = self._children.waiting(self.inner.scope)
+        waiting = self._children.waiting(inner.scope)
         if waiting:
             self.run.waiting += waiting
             self.run.suspend(self.ask.lane, None, around=True)
