@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from everstep.capturing.sizes import by_placeholders
 
 _DATA = "data:"
+_BOXES = (dict, list)
+_NUMBERS = ("index", "output_index", "content_index", "item_id")
 _TEXTS = frozenset(
     {"content", "text", "partial_json", "arguments", "delta", "refusal", "reasoning_content", "thinking"}
 )
@@ -64,19 +66,14 @@ def _threads(events: dict[int, Any]) -> Iterator[list[_Piece]]:
 
 
 def _pieces(node: Any, path: tuple[Any, ...], number: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], str, Any]]:
-    if isinstance(node, dict):
-        here = (
-            *number,
-            *(node[name] for name in ("index", "output_index", "content_index", "item_id") if name in node),
-        )
-        for name, value in node.items():
-            if isinstance(value, str) and name in _TEXTS:
-                yield (*path, name), value, here
-            else:
-                yield from _pieces(value, (*path, name), here)
-    elif isinstance(node, list):
-        for at, value in enumerate(node):
-            yield from _pieces(value, (*path, at), number)
+    if is_dict := isinstance(node, dict):
+        number = (*number, *[node[name] for name in _NUMBERS if name in node])
+    for name, value in node.items() if is_dict else enumerate(node):
+        if isinstance(value, str):
+            if is_dict and name in _TEXTS:
+                yield (*path, name), value, number
+        elif isinstance(value, _BOXES):  # all else, which is most of an event, holds no text
+            yield from _pieces(value, (*path, name), number)
 
 
 def _lay(events: dict[int, Any], pieces: Sequence[_Piece], text: str, sizes: Sequence[int]) -> None:
