@@ -63,3 +63,13 @@ class TestSqliteStore(RetentionContract):
         for _ in range(600):  # two pages of log each, at least
             writer.write()
         assert Path(store.where + "-wal").stat().st_size < 300 * 4120
+
+    def test_the_log_is_folded_also_by_writers_who_each_add_little_to_it(self, store: Store) -> None:
+        """As long as somebody has the trail open, here `store`, none of them folds it as it closes."""
+        begin(store, "r", rows=1)
+        for number in range(12):  # some 60 pages of log each
+            with closing(SqliteStore(store.where)) as another:
+                writer = begin(another, f"r{number}", rows=1)
+                for _ in range(30):
+                    writer.write()
+        assert Path(store.where + "-wal").stat().st_size < 400 * 4120

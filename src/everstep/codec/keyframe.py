@@ -69,16 +69,17 @@ class StateTree:
 
     def take(self, ops: Iterable[delta.Op], output: bytes) -> None:
         """Fold in operations at the top whose values are Fragments, or else the output: nothing is decoded for it."""
-        for code, name, *given in ops:
-            data = given[0] if given else Fragment(output)
-            if code == delta.SET:
-                self._state[name] = data
+        state = self._state
+        for op in ops:
+            name = op[1]
+            if op[0] == delta.SET:
+                state[name] = op[2] if len(op) > 2 else Fragment(output)
                 continue
-            found = self._state.get(name, [])
+            found = state.get(name, [])
             if type(found) is not Segments:
                 items = view(pack(found)) if type(found) is Fragment else found
-                found = self._state[name] = Segments([items], self._fetch, self._made)
-            found.extend([data])
+                found = state[name] = Segments([items], self._fetch, self._made)
+            found.parts[-1].append(Fragment(output))
 
     def lists(self) -> dict[str, bool]:
         """Which top-level names hold a list."""

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import Any
 
 from everstep.codec.delta import DELETE, SET, Op
-from everstep.codec.values import encode, plain, scan_encode, view
+from everstep.codec.values import encode, scan_encode, view
 from everstep.errors import UnstorableError
 from everstep.model import Redacted, Secret
 from everstep.policy.key import load_key
@@ -55,40 +55,31 @@ class Gate:
 
     Replaced are what the rules match (RULES, and `extra` rules before them), what stands under the name of a secret,
     and every Secret. `key` is asked for when the first secret is met.
+
+    What `plain(value, gate.names)` gives, and is not suspicious, is what `gate` gives.
     """
 
     def __init__(self, key: Callable[[], bytes] = load_key, extra: Iterable[Rule] = ()) -> None:
         self._key = key
         given = tuple(extra)
         self._rules = (*given, *RULES)
-        self._names = _Names()
+        self.names = _Names()
         self._clean: set[str] = set()
         self._sound: set[str] = set()  # names of state that are neither those of secrets nor hold one
-        self._suspicious = Suspicion(self._rules, self._names)
+        self.is_suspicious = Suspicion(self._rules, self.names).is_suspicious
         for rule in given:
             re.compile((rule.loose or "").encode())  # one that cannot be searched is refused now
 
     def gate(self, value: Any) -> bytes:
         """The encoded value without its secrets. Raises UnstorableError as `encode` does, also without secrets."""
         try:
-            data, seen = scan_encode(value, self._names)
+            data, seen = scan_encode(value, self.names)
         except UnstorableError as error:
             refused = self._cleaned(error)
         else:
-            return encode(self._replace(view(data))) if seen or self._suspicious(data) else data
+            return encode(self._replace(view(data))) if seen or self.is_suspicious(data) else data
         # Outside the handler, so that the error does not carry the one it replaces.
         raise refused
-
-    def plain(self, value: Any) -> bytes | None:
-        """The encoding of plain data under names of which none is that of a secret. None of all else.
-
-        What its texts hold was not looked at: `is_clean` does that, for several values at once.
-        """
-        return plain(value, self._names)
-
-    def is_clean(self, data: bytes) -> bool:
-        """Whether there is no secret in what `plain` gave. If not, or None, `gate` knows what to do with the value."""
-        return not self._suspicious(data)
 
     def text(self, text: str) -> str:
         """The text without its secrets: for names, ids, tags and messages."""
@@ -115,7 +106,7 @@ class Gate:
             if type(path) is str and path in sound:
                 continue  # as most are
             for part in (path,) if type(path) is str else path:
-                if type(part) is str and (self._names[part] or self.text(part) != part):
+                if type(part) is str and (self.names[part] or self.text(part) != part):
                     return True
             if type(path) is str and len(path) <= _SHORT:
                 if len(sound) >= _REMEMBERED:
@@ -136,7 +127,7 @@ class Gate:
     def _operation(self, op: Op, state: Any) -> Op:
         code, path, *rest = op
         parts = path if type(path) is list else [path]
-        named = next((at for at, part in enumerate(parts) if type(part) is str and self._names[part]), None)
+        named = next((at for at, part in enumerate(parts) if type(part) is str and self.names[part]), None)
         stored = [self.text(part) if type(part) is str else part for part in parts]
         if named is None or (code == DELETE and named == len(parts) - 1):
             return op if stored == parts else [code, stored if type(path) is list else stored[0], *rest]
@@ -169,7 +160,7 @@ class Gate:
 
     def _under(self, name: str, value: Any) -> Any:
         """What is kept of a value that stands under a name."""
-        if self._names[name] and not _nothing_to_hide(value):
+        if self.names[name] and not _nothing_to_hide(value):
             return self._whole("field", value)
         return self._replace(value)
 
@@ -182,7 +173,7 @@ class Gate:
             if _PLACEHOLDER.fullmatch(value):
                 return Redacted(value)
             return Redacted(self._placeholder(rule, value.encode()))
-        return Redacted(self._placeholder(rule, scan_encode(value, self._names)[0], person=b"value"))
+        return Redacted(self._placeholder(rule, scan_encode(value, self.names)[0], person=b"value"))
 
     def _placeholder(self, rule: str, secret: bytes, person: bytes = b"text") -> str:
         digest = blake2b(secret, digest_size=8, key=self._key(), person=person).hexdigest()
@@ -190,7 +181,7 @@ class Gate:
 
     def _string(self, text: str) -> str:
         """The text with placeholders in it; a Redacted if nothing else is left of it."""
-        spans = self._spans(text) if self._suspicious(text.encode("utf-8", "surrogatepass")) else None
+        spans = self._spans(text) if self.is_suspicious(text.encode("utf-8", "surrogatepass")) else None
         if not spans:
             return text
         if spans[0][:2] == (0, len(text)):
@@ -236,17 +227,17 @@ class Gate:
 
     def _named_matches(self, text: str) -> Iterator[tuple[int, int, str]]:
         for match in _IN_QUOTES.finditer(text):
-            if self._names[match[1]]:
+            if self.names[match[1]]:
                 start = match.end(3)
                 end = _closing(text, start, len(match[2]), match[3])
                 if end > start:
                     yield start, end, "field"
         for match in _IN_QUERY.finditer(text):
-            if self._names[match[1]]:
+            if self.names[match[1]]:
                 yield *match.span(2), "field"
         for match in _ASSIGNED.finditer(text):
             found = _BACKWARDS.match(text[max(0, match.start() - LONGEST_NAME) : match.start()][::-1])
-            if found and self._names[found[0][::-1]]:
+            if found and self.names[found[0][::-1]]:
                 start = match.end()
                 end = _closing(text, start, len(match[1]), match[2])
                 if end > start:

@@ -65,7 +65,7 @@ class Suspicion:
         self._signs = self._signs_of(rule for rule in rules if not rule.in_run)
         self._always = any(not rule.literals for rule in rules)
 
-    def __call__(self, data: bytes) -> bool:
+    def is_suspicious(self, data: bytes) -> bool:
         """Whether encoded bytes may hold a secret. Never False when they do.
 
         This runs for every step that is recorded. A number in bytes is found ten times as fast as bytes in bytes,

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
-from everstep.codec.values import Kept, decode, encode
+from everstep.codec.values import Kept, decode, encode, plain
 from everstep.errors import JournalError, RunCancelledError, StateError
 from everstep.model import CheckpointKind, Kind
 from everstep.run.arguments import Inputs
@@ -150,7 +150,7 @@ class State(MutableMapping[str, Any]):
 def _as_it_is(lane: Lane, value: Any) -> Any:
     """The value as it is now, not as it may become: its bytes if they can be stored so, else a copy."""
     trail = lane.run.trail
-    data = None if trail is None else trail.gate.plain(value)
+    data = None if trail is None else plain(value, trail.gate.names)
     return decode(encode(value)) if data is None else Kept(data, is_list=type(value) is list)
 
 

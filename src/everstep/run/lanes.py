@@ -163,29 +163,23 @@ class Lane:
         return False
 
 
-class Closing:
-    """The streams that the code has let go of. True while there are some.
+class Closing(list["tuple[Lane, Callable[[], None]]"]):
+    """The streams that the code has let go of, each with how it is closed. Mostly empty, and asked at every step.
 
     They are not closed at once: it may have been the garbage collector's doing, which runs in the middle of anything.
     """
 
-    def __init__(self) -> None:
-        self._streams: list[tuple[Lane, Callable[[], None]]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._streams)
-
     def add(self, lane: Lane, close: Callable[[], None]) -> None:
         """Have a stream of this lane closed with its next step, or at the end of the step around."""
-        self._streams.append((lane, close))
+        self.append((lane, close))
 
     def close(self, where: Lane | Scope | None = None) -> None:
         """Close those of a lane, of a step or of the whole run."""
-        for each in self._streams.copy():
+        for each in self.copy():
             lane, close = each
             if where in {None, lane, lane.scope}:
                 try:
-                    self._streams.remove(each)
+                    self.remove(each)
                 except ValueError:  # another thread was quicker
                     continue
                 close()

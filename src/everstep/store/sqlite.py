@@ -34,6 +34,8 @@ from everstep.store.wal import lost_commits
 T = TypeVar("T")
 
 _LOOK_EVERY = 0.5  # seconds between two looks whether the file is still there: each costs as much as a lock
+_PAGE = 4096
+_LOG_PAGES = 250  # after which the log is folded into the file: writing over it is cheaper than letting it grow
 
 # A value that SQLite cannot hold: a number too large, half a character, what a column does not take.
 _UNFIT = (OverflowError, TypeError, ValueError, apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError)
@@ -51,6 +53,7 @@ class SqliteStore(Grouped[apsw.Connection]):
         with at_work():
             first = schema.prepare(self.where, read_only=read_only, patience=patience)
         self._readers: list[apsw.Connection] = [first] if read_only else []
+        self._folded = -self._pages_left()  # how many pages the writer had written when the log was folded last
         self._writer: apsw.Connection | None = None if read_only else first
         self._lock_file = -1 if read_only else open_lock(self.where + "-lock")
         self._cache = ValueCache(beside=self.where)
@@ -101,6 +104,11 @@ class SqliteStore(Grouped[apsw.Connection]):
             for job in jobs:
                 self._try(connection, execute, job, guarded=guarded)
             execute("commit")
+            written = connection.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]  # cheaper than a hook on commits
+            if written - self._folded >= _LOG_PAGES:
+                self._folded = written
+                with contextlib.suppress(apsw.Error):  # the commit stands, whatever comes of this
+                    connection.wal_checkpoint()
         except BaseException as error:
             with contextlib.suppress(apsw.Error):  # the disk fails here too: the next leader rolls it back first
                 if connection.in_transaction:
@@ -132,8 +140,16 @@ class SqliteStore(Grouped[apsw.Connection]):
         self._check_open()
         if self._writer is None:  # after a fork
             self._writer = schema.connect(self.where, read_only=False, patience=self._patience)
+            self._folded = -self._pages_left()
             self._lock_file = open_lock(self.where + "-lock")
         return self._writer
+
+    def _pages_left(self) -> int:
+        """About how many pages stand in the log already: others may have left it, and be gone before it was long."""
+        try:
+            return os.stat(self.where + "-wal").st_size // _PAGE  # noqa: PTH116 - paths are text here
+        except OSError:
+            return 0
 
     def _check_file(self, now: float) -> None:
         """See that the file is still where others will look for it: SQLite would write on to one that was removed."""

@@ -10,7 +10,7 @@ from everstep.codec import record
 from everstep.codec.delta import SET
 from everstep.codec.encoding import pack
 from everstep.codec.record import trimmed
-from everstep.codec.values import Kept, view
+from everstep.codec.values import Kept, plain, view
 from everstep.errors import UnstorableError
 from everstep.policy.redaction import Gate
 from everstep.trail.refusal import META, PAYLOAD, named
@@ -42,13 +42,13 @@ def plain_row(
     With it what the row does to the state, if that is to set names, or to add what a step gave to a list. In a meta of
     our `own` there is nothing to search.
     """
-    output, ops, others = payload[record.OUTPUT], payload[record.OPS], payload[record.ERROR :]
-    light, said = pack(meta) if own_meta else gate.plain(meta), gate.plain(output)
+    names, ops, others = gate.names, payload[record.OPS], payload[record.ERROR :]
+    light, said = pack(meta) if own_meta else plain(meta, names), plain(payload[record.OUTPUT], names)
     if ops is None or light is None or said is None or others.count(None) < len(others):
         return None
     found = said if own_meta else light + said
     if inputs is None:
-        inputs = gate.plain(payload[record.INPUTS])
+        inputs = plain(payload[record.INPUTS], names)
         if inputs is None:
             return None
         found += inputs
@@ -59,13 +59,13 @@ def plain_row(
             kept.append(op)
             continue
         is_set, value = op[0] == SET and type(op[1]) is str, op[2]
-        data = value.data if type(value) is Kept else gate.plain(value if is_set else op)
+        data = value.data if type(value) is Kept else plain(value if is_set else op, names)
         if data is None:
             return None
         found += data
         is_taken = is_taken and is_set
         kept.append([SET, op[1], Fragment(data)] if is_set else Fragment(data))
-    if not gate.is_clean(found):
+    if gate.is_suspicious(found):
         return None
     return light, b"".join((_OF_THREE, inputs, said, pack(kept))), (kept, said) if is_taken else None
 

@@ -231,9 +231,9 @@ class Scribe:
         shadow.bytes += len(entry.data) + len(light)
         keyframe = self._keyframe(shadow, entry) if shadow.bytes >= shadow.due else None
         self._in_flight[entry.seq] = entry
-        self.claim = Claim(  # built anew: `_replace` costs three times as much, and this runs for every step
-            claim.run_id, claim.owner, claim.epoch, entry.seq, entry.hash, claim.key, claim.generation, claim.lease
-        )
+        run_id, owner, epoch, _, _, key, generation, lease = claim
+        # Built anew: `_replace` costs three times as much, and this runs for every step.
+        self.claim = Claim(run_id, owner, epoch, entry.seq, entry.hash, key, generation, lease)
         self._shadow = shadow  # last: an interrupt before it only costs that the shadow is read again
         if self.reopens:
             self.reopens, run_status = False, _ACTIVE if run_status is None else run_status

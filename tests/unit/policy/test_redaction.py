@@ -338,7 +338,7 @@ def test_text_loses_its_secrets_and_clean_text_is_remembered_in_bounds(gate: Gat
         assert gate.gate({f"name {number}": 1}) == encode({f"name {number}": 1})
     assert gate.text("x " * 1000) == "x " * 1000
     assert len(gate._clean) <= 4096
-    assert len(gate._names) <= 4096
+    assert len(gate.names) <= 4096
     assert max(map(len, gate._clean)) <= 256
 
 

@@ -45,7 +45,7 @@ def test_the_shortest_match_passes_its_own_pre_filter(sample: Sample) -> None:
         if rule.in_run:
             shape = re.sub("[A-Za-z0-9_-]", "x", sample.text)
             assert "x" * 16 in shape
-    assert gate._suspicious(sample.text.encode())
+    assert gate.is_suspicious(sample.text.encode())
 
 
 def test_every_rule_has_a_sample() -> None:
