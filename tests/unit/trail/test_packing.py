@@ -1,0 +1,109 @@
+"""Rows by the short way are the rows of the long one, byte for byte, or there is no short way for them."""
+
+from __future__ import annotations
+
+import copy
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ormsgpack import Fragment
+
+from everstep.codec.delta import APPEND, DELETE, SET, SPLICE
+from everstep.codec.encoding import Kept
+from everstep.codec.keyframe import StateTree, thaw
+from everstep.codec.record import ops_of
+from everstep.codec.values import encode, plain, view
+from everstep.errors import UnstorableError
+from everstep.model import Secret
+from everstep.policy.redaction import Gate
+from everstep.trail.packing import gated_row, plain_row
+from tests.unit.policy.samples import KEY, SAMPLES
+
+GATE = Gate(lambda: KEY)
+NAMES = st.sampled_from(["a", "page", "messages", "password", "token", "x" * 40, "ключ"])
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False), st.text(max_size=20),
+    st.binary(max_size=20), st.sampled_from([sample.text for sample in SAMPLES]),
+    st.sampled_from([(1, 2), datetime(2026, 1, 2, tzinfo=UTC), Secret("word"), bytearray(b"ab"), Fragment(b"\x01")]),
+)  # fmt: skip
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(NAMES, inner, max_size=3), st.tuples(NAMES, inner).map(list)
+    ),
+    max_leaves=8,
+)
+
+
+def given_now(value: Any) -> Any:
+    """A value as the code of a step sets it."""
+    data = plain(value, GATE.names)
+    return value if data is None else Kept(data, is_list=type(value) is list)
+
+
+OPS = st.one_of(
+    st.builds(lambda name: [SET, name], st.sampled_from(["page", "messages"])),
+    st.builds(lambda name: [APPEND, name], st.sampled_from(["page", "messages"])),
+    st.builds(lambda name, value: [SET, name, given_now(value)], st.sampled_from(["pad", "page"]), VALUES),
+    st.builds(lambda name, value: [SET, name, value], st.sampled_from(["pad", "page"]), VALUES),
+    st.builds(lambda items: [APPEND, "messages", items], st.lists(VALUES, max_size=3)),
+    st.builds(lambda value: [SET, ["deep", "er"], value], VALUES),
+    st.just([DELETE, "pad"]),
+    st.builds(lambda items: [SPLICE, "messages", 0, 0, items], st.lists(VALUES, max_size=2)),
+)
+
+
+@settings(max_examples=600)
+@given(
+    meta=st.lists(st.one_of(st.integers(0, 9), st.text(max_size=5), st.sampled_from([s.text for s in SAMPLES]))),
+    inputs=st.one_of(st.none(), st.dictionaries(NAMES, VALUES, max_size=2)),
+    ready=st.sampled_from([None, encode({"n": 1})]),
+    output=VALUES,
+    ops=st.lists(OPS, min_size=1, max_size=3),
+    rest=st.sampled_from([[], [None, None], [{"type": "E"}, None], [None, {"question": "?"}]]),
+)
+def test_the_short_way_gives_what_the_long_one_gives(
+    meta: list[Any], inputs: Any, ready: bytes | None, output: Any, ops: list[Any], rest: list[Any]
+) -> None:
+    """Promise 10: what holds a secret, or is no plain data, goes the long way."""
+    payload = [inputs if ready is None else None, output, ops, *rest]
+    row = plain_row(GATE, list(meta), copy.copy(payload), ready, own_meta=False)
+    try:
+        light, body, _ = gated_row(GATE, list(meta), copy.copy(payload), ready)
+    except UnstorableError:
+        assert row is None
+        return
+    if row is not None:
+        assert row[:2] == (light, body)
+    if row is not None and row[2] is not None and not any(op[0] == DELETE for op in ops):
+        assert state(taken=row[2]) == state(body=body)
+
+
+def state(taken: Any = None, body: bytes | None = None) -> str:
+    """The state that a row leaves behind, or why it leaves none."""
+    tree = StateTree(lambda _: b"")
+    tree.apply([[SET, "page", []], [SET, "messages", [0]]])
+    try:
+        if body is None:
+            tree.take(*taken)
+        else:
+            tree.apply(ops_of(view(body)))
+    except Exception as error:  # noqa: BLE001 - how it fails is what is asked
+        return type(error).__name__
+    return str(thaw(tree.freeze().data, lambda _: b"", decode=view))
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.rule)
+@pytest.mark.parametrize("where", ["inputs", "output", "set", "kept", "appended", "meta"])
+def test_a_secret_goes_the_long_way_wherever_it_stands(sample: Any, where: str) -> None:
+    """Promise 10."""
+    at = {where: f"see {sample.text}"}
+    kept = Kept(encode(at.get("kept")), is_list=False)
+    ops = [[SET, "a", kept], [SET, "b", at.get("set")], [APPEND, "c", [at.get("appended")]], [SET, "d"]]
+    payload = [{"x": at.get("inputs")}, at.get("output"), ops]
+    assert plain_row(GATE, [1, at.get("meta")], payload, None, own_meta=False) is None
+    light, body, _ = gated_row(GATE, [1, at.get("meta")], payload, None)
+    assert sample.text.encode() not in light + body
