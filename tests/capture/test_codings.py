@@ -9,6 +9,7 @@ import pytest
 
 import everstep
 from everstep.capturing.codings import decoded, encoded
+from everstep.capturing.http import FORM, Head
 from tests.capture.oddities import SEPARATE, TEXT, serving
 
 
@@ -23,6 +24,16 @@ def test_each_chunk_says_what_it_said(coding: str, *, ended: bool) -> None:
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "zstd", "br", "strange"])
 def test_what_is_in_no_known_coding_is_left_as_it_is(coding: str) -> None:
     assert decoded([b"\x00\x01 what is it"], coding) is None
+
+
+def test_of_headers_by_one_name_the_first_counts_and_all_are_kept() -> None:
+    headers = [("Content-Length", "4"), ("content-length", "9"), ("Content-Encoding", "identity")]
+    head = Head(200, headers)
+    assert (head.length, head.get("content-length"), head.get("date")) == (4, "4", None)
+    stored = FORM.pack(head, [b"gone"], [0.0], str)
+    assert stored == {"status": 200, "body": "gone", "headers": [list(pair) for pair in headers]}
+    again, chunks = FORM.unpack(stored)
+    assert (again.headers, again.length, chunks) == (headers, 4, [b"gone"])
 
 
 WHOLE, PARTS = TEXT, b"".join(SEPARATE)
