@@ -39,9 +39,15 @@ class Entry(NamedTuple):
     data: bytes
 
 
+def _hashed(data: bytes) -> bytes:
+    found = _sha256()
+    found.update(data)
+    return found.digest()
+
+
 def genesis(run_id: str) -> bytes:
     """What a run's first entry is chained to. Rows moved to another run do not fit there."""
-    return sha256(b"everstep" + run_id.encode()).digest()
+    return _hashed(b"everstep" + run_id.encode())
 
 
 def _new_key() -> bytes:
@@ -55,7 +61,7 @@ def _new_key() -> bytes:
 
 def _digest(meta: bytes, data: bytes) -> bytes:
     """The digest of what a row carries, the random key in front of its payload included: it tells nothing without."""
-    return sha256(b"%d:%b%b" % (len(meta), meta, data)).digest()[:DIGEST_SIZE]
+    return _hashed(b"%d:%b%b" % (len(meta), meta, data))[:DIGEST_SIZE]
 
 
 def seal(
@@ -63,23 +69,20 @@ def seal(
 ) -> Entry:
     """Make the row that follows the one whose hash is `before`."""
     data = _new_key() + body
-    digest, link = _sha256(), _sha256()
-    digest.update(b"%d:%b%b" % (len(meta), meta, data))  # `_digest`, without the call
-    link.update(before + _pack([seq, kind, status, name, started, duration]) + digest.digest()[:DIGEST_SIZE])
-    return Entry(seq, kind, status, name, started, duration, link.digest(), meta, data)
+    link = _hashed(before + _pack([seq, kind, status, name, started, duration]) + _digest(meta, data))
+    return Entry(seq, kind, status, name, started, duration, link, meta, data)
 
 
 def verified(before: bytes, entry: Entry) -> bool:
     """Whether the row is what was written, and follows the row whose hash is `before`."""
     seq, kind, status, name, started, duration, link, meta, data = entry
     known = before + _pack([seq, kind, status, name, started, duration])
-    digest = sha256(b"%d:%b%b" % (len(meta), meta, data)).digest()[:DIGEST_SIZE]  # `_digest`, without the call
-    if sha256(known + digest).digest() == link:
+    if _hashed(known + _digest(meta, data)) == link:
         return True
     if len(data) != _ERASED_SIZE:
         return False
     kept = data[:DIGEST_SIZE]
-    return sha256(known + kept).digest() == link and _tie(kept, meta) == data[DIGEST_SIZE:]
+    return _hashed(known + kept) == link and _tie(kept, meta) == data[DIGEST_SIZE:]
 
 
 def erased(entry: Entry, meta: bytes) -> Entry:
@@ -97,4 +100,4 @@ def is_erased(entry: Entry) -> bool:
 
 def _tie(digest: bytes, meta: bytes) -> bytes:
     """Binds an erased row's digest to the meta it was left with, so that a flipped bit there is seen too."""
-    return sha256(b"erased" + digest + meta).digest()[:DIGEST_SIZE]
+    return _hashed(b"erased" + digest + meta)[:DIGEST_SIZE]

@@ -27,6 +27,8 @@ from everstep.model import Secret
 LIMIT: Final = 255
 """Levels of nesting. A list or a dict is one level, an extension another; ormsgpack packs no more than this."""
 
+_AROUND = 3  # levels that a row, or a keyframe, adds
+
 PAYLOADS_MAX: Final = 1 << 30
 """Bytes of all extensions in a value. Nested ones count at every level, because that is the memory they take."""
 
@@ -72,11 +74,10 @@ class BlobRef:
 class Kept:
     """The bytes of plain data, taken when it was given: what becomes of the value later changes nothing."""
 
-    __slots__ = ("data", "is_list")
+    __slots__ = ("data",)
 
-    def __init__(self, data: bytes, *, is_list: bool) -> None:
+    def __init__(self, data: bytes) -> None:
         self.data = data
-        self.is_list = is_list
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -108,20 +109,61 @@ class Generic:
 
 def encode(value: Any) -> bytes:
     """The bytes of `value`. UnstorableError, with the path to it, if any part of it has no faithful form."""
-    return _encode(value, _LEAVES)
+    return scan_encode(value, None)[0]
 
 
 def encode_around(value: Any) -> bytes:
     """`encode` of our own data around encodings, each of which stands in it as a Fragment."""
-    return _encode(value, _LEAVES_AND_FRAGMENTS)
+    return scan_encode(value, None, _LEAVES_AND_FRAGMENTS)[0]
 
 
-def _encode(value: Any, leaves: frozenset[type]) -> bytes:
+def scan_encode(value: Any, watch: Mapping[str, bool] | None, leaves: frozenset[type] = _LEAVES) -> tuple[bytes, bool]:
+    """The bytes of `value`, and whether it holds a Secret or a key or field name that `watch` says yes to.
+
+    A Secret, which `encode` refuses, is encoded as such: the caller must replace it before anything is stored.
+    """
+    data = plain(value, watch, leaves)
+    return _encode_slowly(value, watch, leaves) if data is None else (data, False)
+
+
+def plain(  # noqa: C901 - tuned: runs every step
+    value: Any, watch: Mapping[str, bool] | None, leaves: frozenset[type] = _LEAVES
+) -> bytes | None:
+    """The bytes of plain data without a name that `watch` says yes to; None of anything else.
+
+    None also of what is nested so deeply that a row or a keyframe around the bytes could be too deep.
+    """
     try:
         data = pack(value)
     except TypeError:  # something is not plain, or not storable: the slow way finds out what
-        return _encode_slowly(value, None, leaves)[0]
-    return _encode_slowly(value, None, leaves)[0] if _disguised(value, leaves) else data
+        return None
+    # After packing, only lists, dicts with str keys, leaves and the disguised (what ormsgpack packs as if it were
+    # bytes, or an extension of ours) are left to meet. This loop runs for every step recorded, hence its flat form.
+    boxes = [value]
+    for box in boxes:
+        kind = type(box)
+        if kind is dict:
+            for key, item in box.items():
+                if watch is not None and watch[key]:
+                    return None
+                if type(item) not in leaves:
+                    boxes.append(item)
+        elif kind is list:
+            for item in box:
+                if type(item) not in leaves:
+                    boxes.append(item)  # noqa: PERF401 - a comprehension costs a microsecond here
+        elif kind not in leaves:
+            return None
+    return data if len(boxes) <= LIMIT - _AROUND or _has_room_around(data) else None
+
+
+def _has_room_around(data: bytes) -> bool:
+    """Whether an encoding has at most LIMIT - _AROUND levels: a Fragment takes one more."""
+    try:
+        Fragment(b"\x91" + data)
+    except ValueError:
+        return False
+    return True
 
 
 def is_list(data: bytes) -> bool:
@@ -129,63 +171,12 @@ def is_list(data: bytes) -> bool:
     return 0x90 <= data[0] <= 0x9F or 0xDC <= data[0] <= 0xDD  # as msgpack has it
 
 
-def scan_encode(value: Any, watch: Mapping[str, bool]) -> tuple[bytes, bool]:
-    """The bytes of `value`, and whether it holds a Secret or a key or field name that `watch` says yes to.
-
-    A Secret, which `encode` refuses, is encoded as such: the caller must replace it before anything is stored.
-    """
-    data = plain(value, watch)
-    return _encode_slowly(value, watch) if data is None else (data, False)
-
-
-def plain(value: Any, watch: Mapping[str, bool]) -> bytes | None:  # noqa: C901 - tuned: runs every step
-    """The bytes of plain data without a name that `watch` says yes to; None of anything else."""
-    try:
-        data = pack(value)
-    except TypeError:
-        return None
-    # After packing, only lists, dicts with str keys, leaves and the disguised are left to meet, at a bounded depth.
-    # This loop runs for every step recorded, hence its flat form.
-    boxes = [value]
-    for box in boxes:
-        kind = type(box)
-        if kind is dict:
-            for key, item in box.items():
-                if watch[key]:
-                    return None
-                if type(item) not in _LEAVES:
-                    boxes.append(item)
-        elif kind is list:
-            for item in box:
-                if type(item) not in _LEAVES:
-                    boxes.append(item)  # noqa: PERF401 - a comprehension costs a microsecond here
-        elif kind not in _LEAVES:
-            return None
-    return data
-
-
 def pack(value: Any) -> bytes:
     """The bytes of plain data. TypeError if any of it is not plain; bytearrays and the like pass for bytes."""
     return ormsgpack.packb(value, None, _OPTIONS)
 
 
-def _disguised(value: Any, leaves: frozenset[type]) -> bool:
-    """Whether something packable holds what ormsgpack packs as if it were bytes, or an extension of ours."""
-    boxes = [value]
-    for box in boxes:
-        kind = type(box)
-        if kind is dict or kind is list:
-            for item in box.values() if kind is dict else box:
-                if type(item) not in leaves:
-                    boxes.append(item)  # noqa: PERF401 - as above
-        elif kind not in leaves:
-            return True
-    return False
-
-
-def _encode_slowly(
-    value: Any, watch: Mapping[str, bool] | None, leaves: frozenset[type] = _LEAVES
-) -> tuple[bytes, bool]:
+def _encode_slowly(value: Any, watch: Mapping[str, bool] | None, leaves: frozenset[type]) -> tuple[bytes, bool]:
     lowering = _Lowering(watch, leaves)
     try:
         return pack(lowering.lower(value, 1)), lowering.seen

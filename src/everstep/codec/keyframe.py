@@ -16,7 +16,7 @@ from ormsgpack import Fragment
 
 from everstep.codec import blobs, delta
 from everstep.codec.encoding import encode_around, is_list, pack
-from everstep.codec.segments import Ref, Segments, content_of, is_small, items_of, read_refs
+from everstep.codec.segments import Ref, Segments, content_of, is_small, items_of, looked_into, read_refs
 from everstep.codec.values import Fetch, view
 from everstep.errors import DamagedError, NewerFormatError
 
@@ -63,12 +63,14 @@ class StateTree:
     def apply(self, ops: Iterable[delta.Op]) -> None:
         """Fold operations in, as `delta.apply` does. Fetches only the pieces that an index leads into."""
         for key, value in self._state.items():
-            if type(value) is Fragment:  # an operation may lead into it
-                self._state[key] = view(pack(value))
+            self._state[key] = looked_into(value)  # an operation may lead into it
         delta.apply(self._state, ops, lists=_LISTS)
 
     def take(self, ops: Iterable[delta.Op], output: bytes) -> None:
-        """Fold in operations at the top whose values are Fragments, or else the output: nothing is decoded for it."""
+        """Fold in operations at the top whose values are Fragments, or else the output.
+
+        Nothing is decoded for it but a list that is added to, once.
+        """
         state = self._state
         for op in ops:
             name = op[1]
@@ -77,8 +79,7 @@ class StateTree:
                 continue
             found = state.get(name, [])
             if type(found) is not Segments:
-                items = view(pack(found)) if type(found) is Fragment else found
-                found = state[name] = Segments([items], self._fetch, self._made)
+                found = state[name] = Segments([looked_into(found)], self._fetch, self._made)
             found.parts[-1].append(Fragment(output))
 
     def lists(self) -> dict[str, bool]:
@@ -103,8 +104,7 @@ class StateTree:
         for key, value in node.items():
             if type(key) not in delta.PATH_KEYS:
                 continue  # no path leads through such a key
-            if type(value) is Fragment:
-                value = node[key] = view(pack(value))  # noqa: PLW2901 - there may be long lists in it
+            value = node[key] = looked_into(value)  # noqa: PLW2901 - there may be long lists in it
             if type(value) is dict:
                 rest = self._rest(value, [*path, key], lists)
                 if rest is not value:

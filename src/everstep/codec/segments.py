@@ -50,8 +50,7 @@ class Segments:
 
     def __getitem__(self, index: int) -> Any:
         run, _, offset = self._open(index)
-        if type(run[offset]) is Fragment:
-            run[offset] = view(pack(run[offset]))
+        run[offset] = looked_into(run[offset])
         return run[offset]
 
     def __setitem__(self, at: slice, items: list[Any]) -> None:
@@ -151,6 +150,11 @@ class Segments:
         if level:
             return Ref(name, sum(ref.size for ref in run), level, deep=False)
         return Ref(name, len(run), level, bool(blobs.held(data)))
+
+
+def looked_into(value: Any) -> Any:
+    """What a Fragment stands for; anything else as it is."""
+    return view(pack(value)) if type(value) is Fragment else value
 
 
 def content_of(ref: Ref, fetch: Fetch) -> list[Any]:

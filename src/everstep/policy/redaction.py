@@ -38,11 +38,14 @@ _REMEMBERED = 4096
 _SHORT = 256
 
 
-class _Names(dict[str, bool]):
+class _Verdicts(dict[str, bool]):
     """Verdicts on names, remembered: a program uses the same few names again and again."""
 
+    def __init__(self, judge: Callable[[str], bool]) -> None:
+        self._judge = judge
+
     def __missing__(self, name: str) -> bool:
-        verdict = is_secret_name(name)
+        verdict = self._judge(name)
         if len(name) <= _SHORT:
             if len(self) >= _REMEMBERED:
                 self.clear()
@@ -63,9 +66,9 @@ class Gate:
         self._key = key
         given = tuple(extra)
         self._rules = (*given, *RULES)
-        self.names = _Names()
+        self.names = _Verdicts(is_secret_name)
+        self._unfit = _Verdicts(lambda name: self.names[name] or self.text(name) != name)  # for the state
         self._clean: set[str] = set()
-        self._sound: set[str] = set()  # names of state that are neither those of secrets nor hold one
         self.is_suspicious = Suspicion(self._rules, self.names).is_suspicious
         for rule in given:
             re.compile((rule.loose or "").encode())  # one that cannot be searched is refused now
@@ -100,18 +103,11 @@ class Gate:
 
     def named(self, ops: Iterable[Sequence[Any]]) -> bool:
         """Whether an operation goes to, or through, the name of a secret, or a key that holds one."""
-        sound = self._sound
+        unfit = self._unfit
         for op in ops:
-            path = op[1]
-            if type(path) is str and path in sound:
-                continue  # as most are
-            for part in (path,) if type(path) is str else path:
-                if type(part) is str and (self.names[part] or self.text(part) != part):
+            for part in (op[1],) if type(op[1]) is str else op[1]:
+                if type(part) is str and unfit[part]:
                     return True
-            if type(path) is str and len(path) <= _SHORT:
-                if len(sound) >= _REMEMBERED:
-                    sound.clear()
-                sound.add(path)
         return False
 
     def operations(self, ops: Iterable[Op], state: Mapping[str, Any] | None = None) -> list[Op]:

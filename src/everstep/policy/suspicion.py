@@ -126,7 +126,10 @@ class Suspicion:
 
 
 def _holds(literals: Iterable[tuple[bytes, Pattern | None]], data: bytes) -> bool:
-    return any(literal in data and (loose is None or loose.search(data)) for literal, loose in literals)
+    for literal, loose in literals:  # noqa: SIM110 - as above
+        if literal in data and (loose is None or loose.search(data)):
+            return True
+    return False
 
 
 def _holds_pair(data: bytes) -> bool:

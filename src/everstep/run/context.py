@@ -151,7 +151,7 @@ def _as_it_is(lane: Lane, value: Any) -> Any:
     """The value as it is now, not as it may become: its bytes if they can be stored so, else a copy."""
     trail = lane.run.trail
     data = None if trail is None else plain(value, trail.gate.names)
-    return decode(encode(value)) if data is None else Kept(data, is_list=type(value) is list)
+    return decode(encode(value)) if data is None else Kept(data)
 
 
 def _seen(lane: Lane) -> int:

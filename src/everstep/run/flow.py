@@ -1,6 +1,6 @@
 """What happens when the code asks for a step, without waiting for anything: two drivers wait for what this says.
 
-`step_flow` yields what is to be done next, as (what, with): call the function in a lane, wait until rows are durable,
+A flow yields what is to be done next, as (what, with): call the function in a lane, wait until rows are durable,
 sleep, wait for the outcome's turn, or suspend. What the driver got is sent back in, and so is what it raised.
 """
 
@@ -57,9 +57,9 @@ def came_of_stopping(error: BaseException) -> bool:
     return any(isinstance(each, stopped) for level in faults.levels(error) for each in level)
 
 
-def step_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.AbstractEventLoop | None) -> Flow:
-    """One step, from the request to its outcome."""
-    if loop is not None and lane.run.stopping == RESTARTING and not lane.stopped:
+def step_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.AbstractEventLoop) -> Flow:
+    """One awaited step, from the request to its outcome."""
+    if lane.run.stopping == RESTARTING and not lane.stopped:
         # Not refused: for an error a task group would cancel the steps at work beside it. But on its way out it is.
         yield RESTART, None
     return (yield from asked_flow(lane, step, args, kwargs, loop))

@@ -53,8 +53,10 @@ class SqliteStore(Grouped[apsw.Connection]):
         with at_work():
             first = schema.prepare(self.where, read_only=read_only, patience=patience)
         self._readers: list[apsw.Connection] = [first] if read_only else []
-        self._folded = -self._pages_left()  # how many pages the writer had written when the log was folded last
+        self._folded = 0  # what the writer had written at the last fold; less than nothing for what others left
         self._writer: apsw.Connection | None = None if read_only else first
+        if not read_only:
+            self._look_at_log()
         self._lock_file = -1 if read_only else open_lock(self.where + "-lock")
         self._cache = ValueCache(beside=self.where)
         self._searching = threading.Lock()  # those who write to the index by turns and read it hold each other up
@@ -140,16 +142,15 @@ class SqliteStore(Grouped[apsw.Connection]):
         self._check_open()
         if self._writer is None:  # after a fork
             self._writer = schema.connect(self.where, read_only=False, patience=self._patience)
-            self._folded = -self._pages_left()
+            self._look_at_log()
             self._lock_file = open_lock(self.where + "-lock")
         return self._writer
 
-    def _pages_left(self) -> int:
-        """About how many pages stand in the log already: others may have left it, and be gone before it was long."""
-        try:
-            return os.stat(self.where + "-wal").st_size // _PAGE  # noqa: PTH116 - paths are text here
-        except OSError:
-            return 0
+    def _look_at_log(self) -> None:
+        """Count in what others left in the log who were gone before it was long. A fold does not shorten the file."""
+        self._folded = 0
+        with contextlib.suppress(FileNotFoundError):
+            self._folded = -(os.stat(self.where + "-wal").st_size // _PAGE)  # noqa: PTH116 - paths are text here
 
     def _check_file(self, now: float) -> None:
         """See that the file is still where others will look for it: SQLite would write on to one that was removed."""

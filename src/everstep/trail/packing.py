@@ -7,7 +7,7 @@ from typing import Any
 from ormsgpack import Fragment
 
 from everstep.codec import record
-from everstep.codec.delta import SET
+from everstep.codec.delta import DELETE, SET
 from everstep.codec.encoding import pack
 from everstep.codec.record import trimmed
 from everstep.codec.values import Kept, plain, view
@@ -16,19 +16,19 @@ from everstep.policy.redaction import Gate
 from everstep.trail.refusal import META, PAYLOAD, named
 from everstep.trail.shadow import Taken
 
-_OF_THREE = b"\x93"  # how msgpack begins a list of three
+_NIL = b"\xc0"  # nothing, in msgpack
+_LISTS = b"\x90", b"\x91", b"\x92", b"\x93"  # how a list begins, by how many it holds
 
 
 def gated_row(gate: Gate, meta: list[Any], payload: list[Any], inputs: bytes | None) -> tuple[bytes, bytes, None]:
     """Meta and payload. `inputs` are those that passed the gate already. Raises UnstorableError."""
     ops = payload[record.OPS] or []
     try:
-        light = gate.gate(meta)
+        light = gate.gate(trimmed(meta))
     except UnstorableError as refused:
         raise named(refused, META) from None
-    payload[record.OPS] = opened(ops) or None
     try:
-        body = gate.gate(trimmed(payload))
+        body = gate.gate(trimmed([*payload[: record.OPS], opened(ops) or None, *payload[record.ERROR :]]))
     except UnstorableError as refused:
         raise named(refused, PAYLOAD, ops) from None
     return light, body if inputs is None else _with_inputs(inputs, body), None
@@ -39,12 +39,13 @@ def plain_row(
 ) -> tuple[bytes, bytes, Taken | None] | None:
     """What `gated_row` gives, if all of it is plain data without secrets, as most is: each value is encoded once.
 
-    With it what the row does to the state, if that is to set names, or to add what a step gave to a list. In a meta of
-    our `own` there is nothing to search.
+    With it what the row does to the state, if that is to set names, or to add what a step gave to a list. A meta of our
+    `own` is not searched: there is nothing in it but numbers and a digest, whose bytes look like the signs of secrets.
     """
+    meta = trimmed(meta)
     names, ops, others = gate.names, payload[record.OPS], payload[record.ERROR :]
     light, said = pack(meta) if own_meta else plain(meta, names), plain(payload[record.OUTPUT], names)
-    if ops is None or light is None or said is None or others.count(None) < len(others):
+    if light is None or said is None or others.count(None) < len(others):
         return None
     found = said if own_meta else light + said
     if inputs is None:
@@ -54,12 +55,14 @@ def plain_row(
         found += inputs
     kept: list[Any] = []
     is_taken = True
-    for op in ops:
-        if len(op) == 2:  # what it is about is its name, and the output
+    for op in ops or ():
+        at_top = type(op[1]) is str
+        if at_top and len(op) == 2:
+            is_taken = is_taken and op[0] != DELETE  # else it is about the output
             kept.append(op)
             continue
-        is_set, value = op[0] == SET and type(op[1]) is str, op[2]
-        data = value.data if type(value) is Kept else plain(value if is_set else op, names)
+        is_set, value = at_top and op[0] == SET, op[-1]
+        data = value.data if is_set and type(value) is Kept else plain(value if is_set else op, names)
         if data is None:
             return None
         found += data
@@ -67,7 +70,13 @@ def plain_row(
         kept.append([SET, op[1], Fragment(data)] if is_set else Fragment(data))
     if gate.is_suspicious(found):
         return None
-    return light, b"".join((_OF_THREE, inputs, said, pack(kept))), (kept, said) if is_taken else None
+    try:
+        parts = [inputs, said, pack(kept or None)]
+    except TypeError:  # a name that has no stored form
+        return None
+    while parts and parts[-1] == _NIL:  # as `trimmed` does
+        parts.pop()
+    return light, b"".join((_LISTS[len(parts)], *parts)), (kept, said) if is_taken and kept else None
 
 
 def opened(ops: list[Any]) -> list[Any]:

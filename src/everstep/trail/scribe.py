@@ -16,7 +16,7 @@ from everstep.codec.blobs import BLOB_SIZE, outline
 from everstep.codec.chain import Entry
 from everstep.codec.delta import DELETE, Differ
 from everstep.codec.keyframe import StateTree, thaw
-from everstep.codec.record import StepRecord, read_ops, trimmed
+from everstep.codec.record import StepRecord, read_ops
 from everstep.codec.values import view
 from everstep.errors import ForkedError, StaleWriterError, StateError, UnstorableError
 from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, CheckpointKind, Kind, Secret, Status, StepError
@@ -28,7 +28,6 @@ from everstep.trail.packing import gated_row, opened, plain_row
 from everstep.trail.reading import Reader
 from everstep.trail.shadow import KEYFRAME_BYTES, Shadow
 
-_OF_THREE, _NIL = b"\x93", b"\xc0"  # how msgpack begins a list of three, and says nothing
 _STEP = KIND_NUMBER[Kind.STEP]
 _ACTIVE, _COMPLETED, _FAILED = (STATUS_NUMBER[word] for word in (Status.ACTIVE, Status.COMPLETED, Status.FAILED))
 
@@ -215,7 +214,7 @@ class Scribe:
         except StateError:
             shadow.lists, self._shadow = None, shadow  # nothing was folded yet: it is as good as before
             raise
-        row = plain_row(gate, trimmed(meta), payload, gated_inputs, own_meta=own_meta)
+        row = plain_row(gate, meta, payload, gated_inputs, own_meta=own_meta)
         light, body, taken = row or gated_row(gate, meta, payload, gated_inputs)
         blobs: dict[bytes, bytes] = {}
         if len(body) >= BLOB_SIZE:
@@ -225,7 +224,7 @@ class Scribe:
                 light = gate.gate([*meta, *[None] * (record.BLOBS - len(meta)), b"".join(blobs)])
         entry = chain.seal(claim.hash, *columns, light, frame.pack(body))
         if ops is not None:
-            shadow.recent.append(body if taken is None or deep else taken)
+            shadow.recent.append(taken or body)
         if deep:
             shadow.fold()
         shadow.bytes += len(entry.data) + len(light)

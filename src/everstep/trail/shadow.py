@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from everstep.codec import record
 from everstep.codec.delta import APPEND, DELETE, SET
+from everstep.codec.encoding import is_list
 from everstep.codec.keyframe import StateTree
 from everstep.codec.values import Kept, view
 from everstep.errors import StateError
@@ -43,7 +44,7 @@ class Shadow:
                 return True
             if code == SET:
                 given = op[2] if len(op) > 2 else output
-                lists[path] = given.is_list if type(given) is Kept else type(given) is list
+                lists[path] = is_list(given.data) if type(given) is Kept else type(given) is list
             elif not lists.get(path, True):
                 raise StateError(f"state.{path}", "it is not a list, so nothing can be appended")
             elif len(op) > 2 and type(op[2]) is not list:
