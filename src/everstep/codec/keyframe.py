@@ -9,7 +9,7 @@ inside an item of a list stays inside that item.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ormsgpack import Fragment
@@ -60,10 +60,12 @@ class StateTree:
             holder[key] = Segments([*refs, holder[key]], fetch, tree._made)
         return tree
 
-    def apply(self, ops: Iterable[delta.Op]) -> None:
+    def apply(self, ops: Sequence[delta.Op]) -> None:
         """Fold operations in, as `delta.apply` does. Fetches only the pieces that an index leads into."""
-        for key, value in self._state.items():
-            self._state[key] = looked_into(value)  # an operation may lead into it
+        for op in ops:
+            name = _leads_into(op)
+            if type(self._state.get(name)) is Fragment:
+                self._state[name] = looked_into(self._state[name])
         delta.apply(self._state, ops, lists=_LISTS)
 
     def take(self, ops: Iterable[delta.Op], output: bytes) -> None:
@@ -104,7 +106,8 @@ class StateTree:
         for key, value in node.items():
             if type(key) not in delta.PATH_KEYS:
                 continue  # no path leads through such a key
-            value = node[key] = looked_into(value)  # noqa: PLW2901 - there may be long lists in it
+            if type(value) is Fragment:
+                value = node[key] = looked_into(value)  # noqa: PLW2901 - there may be long lists in it
             if type(value) is dict:
                 rest = self._rest(value, [*path, key], lists)
                 if rest is not value:
@@ -119,6 +122,13 @@ class StateTree:
 
 
 _LISTS: frozenset[type] = frozenset({list, Segments})
+
+
+def _leads_into(op: Any) -> str:
+    """The top-level name that an operation goes to, or through; one that nothing has if it is malformed."""
+    path = op[1] if type(op) is list and len(op) > 1 else None
+    name = path[0] if type(path) is list and path else path
+    return name if type(name) is str else ""
 
 
 def thaw(data: bytes, fetch: Fetch, *, decode: Decode) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from everstep.codec.encoding import LIMIT
 from everstep.codec.homes import home_of
-from everstep.codec.values import plain, view
+from everstep.codec.values import view
 from everstep.errors import EverstepError, ParametersDifferError, UnstorableError
 from everstep.model import Kind
 from everstep.policy.redaction import Gate
@@ -28,8 +28,7 @@ from everstep.trail.late import Late
 from everstep.trail.trail import Trail
 
 _INPUTS = Late("everstep.trail.inputs")
-_NUMBERS: frozenset[type] = frozenset((int, float, bool, type(None)))
-IMMUTABLE = _NUMBERS | {str, bytes, complex}
+IMMUTABLE = frozenset((str, int, float, bool, type(None), bytes, complex))
 _NAMED = (
     FunctionType, BuiltinFunctionType, MethodType, MethodWrapperType, MethodDescriptorType, WrapperDescriptorType, type
 )  # fmt: skip
@@ -145,13 +144,11 @@ class Inputs:
     __slots__ = ("data", "digest", "fixed", "named", "values")
 
     def __init__(self, gate: Gate, name: str, values: dict[str, Any], kind: str = "step") -> None:
-        kinds = {*map(type, values.values())}
-        self.fixed = kinds <= IMMUTABLE  # nothing in them can change
+        self.fixed = IMMUTABLE.issuperset(map(type, values.values()))  # nothing in them can change
         self.values = values
         self.named: list[str] = []  # those that something stands for
         try:
-            # In numbers there is nothing to search.
-            self.data = (plain(values, gate.names) if kinds <= _NUMBERS else None) or gate.gate(values)
+            self.data = gate.gate(values)
         except UnstorableError:
             whose = f"{kind} {name!r}"
             self.values = {each: self._storable(gate, whose, each, value) for each, value in values.items()}

@@ -7,7 +7,7 @@ import re
 import stat
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -35,6 +35,7 @@ from everstep.store.wal import lost_commits
 
 APPLICATION_ID = 0x65765374  # "evSt": tells a trail from any other SQLite file
 BUSY_SECONDS = 10.0
+_LOG_PAGES = 250  # after which the log is folded into the file: writing over it is cheaper than letting it grow
 _FIXED = (3, 51, 3)
 _BACKPORTS = {(3, 44): 6, (3, 50): 7}
 
@@ -81,9 +82,17 @@ def connect(path: str, *, read_only: bool, patience: float = BUSY_SECONDS) -> ap
         return _connect_to_read(path)
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
     connection.set_busy_timeout(int(patience * 1000))
-    connection.wal_autocheckpoint(0)  # who writes folds the log: SQLite would leave an error of that with the commit
+    connection.set_wal_hook(_fold_log)
     connection.execute("pragma synchronous = full; pragma secure_delete = on")  # what is let go of is overwritten
     return connection
+
+
+def _fold_log(connection: apsw.Connection, _: str, pages: int) -> int:
+    """After a commit: fold the log into the file, if it has become long."""
+    if pages >= _LOG_PAGES:
+        with suppress(apsw.Error):  # the commit stands, whatever comes of this; the next one tries again
+            connection.wal_checkpoint()
+    return apsw.SQLITE_OK
 
 
 def _connect_to_read(path: str) -> apsw.Connection:

@@ -34,8 +34,6 @@ from everstep.store.wal import lost_commits
 T = TypeVar("T")
 
 _LOOK_EVERY = 0.5  # seconds between two looks whether the file is still there: each costs as much as a lock
-_PAGE = 4096
-_LOG_PAGES = 250  # after which the log is folded into the file: writing over it is cheaper than letting it grow
 
 # A value that SQLite cannot hold: a number too large, half a character, what a column does not take.
 _UNFIT = (OverflowError, TypeError, ValueError, apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError)
@@ -53,10 +51,7 @@ class SqliteStore(Grouped[apsw.Connection]):
         with at_work():
             first = schema.prepare(self.where, read_only=read_only, patience=patience)
         self._readers: list[apsw.Connection] = [first] if read_only else []
-        self._folded = 0  # what the writer had written at the last fold; less than nothing for what others left
         self._writer: apsw.Connection | None = None if read_only else first
-        if not read_only:
-            self._look_at_log()
         self._lock_file = -1 if read_only else open_lock(self.where + "-lock")
         self._cache = ValueCache(beside=self.where)
         self._searching = threading.Lock()  # those who write to the index by turns and read it hold each other up
@@ -106,11 +101,6 @@ class SqliteStore(Grouped[apsw.Connection]):
             for job in jobs:
                 self._try(connection, execute, job, guarded=guarded)
             execute("commit")
-            written = connection.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]  # cheaper than a hook on commits
-            if written - self._folded >= _LOG_PAGES:
-                self._folded = written
-                with contextlib.suppress(apsw.Error):  # the commit stands, whatever comes of this
-                    connection.wal_checkpoint()
         except BaseException as error:
             with contextlib.suppress(apsw.Error):  # the disk fails here too: the next leader rolls it back first
                 if connection.in_transaction:
@@ -142,15 +132,8 @@ class SqliteStore(Grouped[apsw.Connection]):
         self._check_open()
         if self._writer is None:  # after a fork
             self._writer = schema.connect(self.where, read_only=False, patience=self._patience)
-            self._look_at_log()
             self._lock_file = open_lock(self.where + "-lock")
         return self._writer
-
-    def _look_at_log(self) -> None:
-        """Count in what others left in the log who were gone before it was long. A fold does not shorten the file."""
-        self._folded = 0
-        with contextlib.suppress(FileNotFoundError):
-            self._folded = -(os.stat(self.where + "-wal").st_size // _PAGE)  # noqa: PTH116 - paths are text here
 
     def _check_file(self, now: float) -> None:
         """See that the file is still where others will look for it: SQLite would write on to one that was removed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ormsgpack import Fragment
@@ -42,20 +43,34 @@ def plain_row(
     With it what the row does to the state, if that is to set names, or to add what a step gave to a list. A meta of our
     `own` is not searched: there is nothing in it but numbers and a digest, whose bytes look like the signs of secrets.
     """
-    meta = trimmed(meta)
-    names, ops, others = gate.names, payload[record.OPS], payload[record.ERROR :]
-    light, said = pack(meta) if own_meta else plain(meta, names), plain(payload[record.OUTPUT], names)
-    if light is None or said is None or others.count(None) < len(others):
+    if len(payload) > record.ERROR:  # a failure or a question: few have one
         return None
-    found = said if own_meta else light + said
+    names, meta = gate.names, trimmed(meta)
+    light, said = pack(meta) if own_meta else plain(meta, names), plain(payload[record.OUTPUT], names)
+    given = plain(payload[record.INPUTS], names) if inputs is None else inputs
+    changes = _plain_changes(payload[record.OPS] or (), names)
+    if light is None or given is None or said is None or changes is None:
+        return None
+    kept, found, taken = changes
+    found.append(said)
+    if not own_meta:
+        found.append(light)
     if inputs is None:
-        inputs = plain(payload[record.INPUTS], names)
-        if inputs is None:
-            return None
-        found += inputs
+        found.append(given)
+    if gate.is_suspicious(b"".join(found)):
+        return None
+    parts = [given, said, kept]
+    while parts and parts[-1] == _NIL:  # as `trimmed` does
+        parts.pop()
+    return light, b"".join((_LISTS[len(parts)], *parts)), None if taken is None else (taken, said)
+
+
+def _plain_changes(ops: Iterable[Any], names: Mapping[str, bool]) -> tuple[bytes, list[bytes], list[Any] | None] | None:
+    """Operations, encoded; the values in them, to be searched; and themselves, if a tree can take them in so."""
     kept: list[Any] = []
+    found: list[bytes] = []
     is_taken = True
-    for op in ops or ():
+    for op in ops:
         at_top = type(op[1]) is str
         if at_top and len(op) == 2:
             is_taken = is_taken and op[0] != DELETE  # else it is about the output
@@ -65,18 +80,13 @@ def plain_row(
         data = value.data if is_set and type(value) is Kept else plain(value if is_set else op, names)
         if data is None:
             return None
-        found += data
+        found.append(data)
         is_taken = is_taken and is_set
         kept.append([SET, op[1], Fragment(data)] if is_set else Fragment(data))
-    if gate.is_suspicious(found):
-        return None
     try:
-        parts = [inputs, said, pack(kept or None)]
+        return pack(kept or None), found, kept if is_taken and kept else None
     except TypeError:  # a name that has no stored form
         return None
-    while parts and parts[-1] == _NIL:  # as `trimmed` does
-        parts.pop()
-    return light, b"".join((_LISTS[len(parts)], *parts)), (kept, said) if is_taken and kept else None
 
 
 def opened(ops: list[Any]) -> list[Any]:

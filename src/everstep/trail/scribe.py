@@ -172,7 +172,9 @@ class Scribe:
         when = moment(started) if started is not None else actual.time_ns() // 1000 - duration
         stored = text(self.gate, "name", name)
         columns = (seq, _STEP if kind is Kind.STEP else KIND_NUMBER[Kind(kind)], number, stored, when, duration)
-        payload = [inputs, output, changes or None, kept_error, pause]
+        payload = [inputs, output, changes or None]
+        if kept_error is not None or pause is not None:
+            payload += [kept_error, pause]
         return self._draft(
             columns, meta, payload, gated_inputs, None if run_status is None else STATUS_NUMBER[run_status]
         )

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from ormsgpack import Fragment
 
 from everstep import Runner, Trail, current, step, workflow
+from everstep.codec import keyframe
 from everstep.codec.delta import APPEND, DELETE, SET, SPLICE
 from everstep.codec.encoding import Kept
 from everstep.codec.keyframe import StateTree, thaw
 from everstep.codec.record import ops_of
+from everstep.codec.segments import looked_into
 from everstep.codec.values import encode, plain, view
 from everstep.errors import StateError, UnstorableError
 from everstep.model import Secret
@@ -83,7 +85,7 @@ OPS = st.one_of(
     ready=st.sampled_from([None, encode({"n": 1})]),
     output=VALUES,
     ops=st.lists(OPS, max_size=3).map(lambda ops: ops or None),
-    rest=st.sampled_from([[], [None, None], [{"type": "E"}, None], [None, {"question": "?"}]]),
+    rest=st.sampled_from([[], [{"type": "E"}, None], [None, {"question": "?"}]]),
 )
 def test_the_short_way_gives_what_the_long_one_gives(
     meta: list[Any], inputs: Any, ready: bytes | None, output: Any, ops: list[Any] | None, rest: list[Any]
@@ -156,3 +158,33 @@ def test_a_name_that_is_no_plain_text_is_refused_in_a_step(trail: Trail) -> None
     with pytest.raises(StateError):
         Runner(trail).run(work, id="r")
     assert trail.state("r") == {}
+
+
+def test_what_a_pause_says_of_itself_does_not_decide_whether_it_is_kept(trail: Trail) -> None:
+    class Anything:
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __hash__(self) -> int:
+            return 0
+
+    with trail.record("r") as run, pytest.raises(UnstorableError, match="pause"):
+        run.step("ask", pause=Anything())
+
+
+def test_a_step_costs_what_it_changes_however_many_names_the_state_has(trail: Trail) -> None:
+    """Promise 11: folding looks into the names that operations lead to, and into no other."""
+    looked: list[Any] = []
+
+    def counted(value: Any) -> Any:
+        looked.append(value)
+        return looked_into(value)
+
+    with pytest.MonkeyPatch.context() as patch, trail.record("r") as run:
+        run.step("names", set={f"name{number}": {"n": number} for number in range(300)})
+        patch.setattr(keyframe, "looked_into", counted)
+        for number in range(40):
+            run.step("deep", set={("name7", "n"): number})
+            run.step("log", append={"log": [number]})
+    assert len(looked) == 1
+    assert trail.state("r")["name7"] == {"n": 39}
