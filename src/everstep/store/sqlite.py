@@ -101,7 +101,7 @@ class SqliteStore(Grouped[apsw.Connection]):
             for job in jobs:
                 self._try(connection, execute, job, guarded=guarded)
             execute("commit")
-        except BaseException as error:
+        except BaseException as error:  # an interrupt too: no transaction may stay open behind it
             with contextlib.suppress(apsw.Error):  # the disk fails here too: the next leader rolls it back first
                 if connection.in_transaction:
                     connection.execute("rollback")
