@@ -143,15 +143,17 @@ def plain(  # noqa: C901 - tuned: runs every step
     for box in boxes:
         kind = type(box)
         if kind is dict:
-            for key, item in box.items():
-                if watch is not None and watch[key]:
-                    return None
+            if watch is not None:
+                for key in box:
+                    if watch[key]:
+                        return None
+            for item in box.values():
                 if type(item) not in leaves:
-                    boxes.append(item)
+                    boxes.append(item)  # noqa: PERF401 - a comprehension costs a microsecond here
         elif kind is list:
             for item in box:
                 if type(item) not in leaves:
-                    boxes.append(item)  # noqa: PERF401 - a comprehension costs a microsecond here
+                    boxes.append(item)  # noqa: PERF401 - as above
         elif kind not in leaves:
             return None
     return data if len(boxes) <= LIMIT - _AROUND or _has_room_around(data) else None

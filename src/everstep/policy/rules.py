@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cache
+from typing import ClassVar
 
 from everstep.policy.patterns import Pattern
 
@@ -41,6 +42,7 @@ class Rule:
     literals: tuple[str, ...] = ()
     loose: str | None = field(default=None, kw_only=True)
     in_run: bool = field(default=False, kw_only=True)
+    sign: ClassVar[bytes] = b""  # what is in every match, too, and is rarer than its literals
 
     @property
     def regex(self) -> re.Pattern[str]:
@@ -67,6 +69,13 @@ class _Own(Rule):
 
     def __post_init__(self) -> None:
         pass
+
+
+class _OwnWithAt(_Own):
+    """One whose matches hold an @: of texts with a web address few do."""
+
+    __slots__ = ()
+    sign = b"@"
 
 
 @cache
@@ -191,7 +200,7 @@ RULES: tuple[Rule, ...] = (
     _Own("bearer", f"bearer {_BEGINS}{_BEARER}", ("bearer ",), loose=f"bearer {_BEGINS}{_BEARER}", in_run=True),
     _Own("basic", f"Basic +{_BASIC}", ("Basic ",), loose=f"Basic +{_BASIC}"),
     _Own("basic", f"basic {_BEGINS}{_BASIC}", ("basic ",), loose=f"basic {_BEGINS}{_BASIC}", in_run=True),
-    _Own("url-password", _URL_USER, ("://",), loose=_URL_USER),
+    _OwnWithAt("url-password", _URL_USER, ("://",), loose=_URL_USER),
 )
 
 # Names. One of these words is in every name that means a secret; a name with none of them is done with.
