@@ -20,7 +20,7 @@ KEY_SIZE = 16
 DIGEST_SIZE = 16
 _ERASED_SIZE = 2 * DIGEST_SIZE
 _pack = ormsgpack.packb
-_sha256 = sha256().copy  # OpenSSL takes longer to find a hash by its name than to hash a row with it
+_sha256 = sha256().copy  # a copy of an empty one: by its name, OpenSSL looks for it anew for every row
 _keys: deque[bytes] = deque()  # fresh random keys: asking the system for each costs as much as hashing the row
 os.register_at_fork(after_in_child=_keys.clear)
 
