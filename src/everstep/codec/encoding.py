@@ -131,7 +131,7 @@ def plain(  # noqa: C901 - tuned: runs every step
 ) -> bytes | None:
     """The bytes of plain data without a name that `watch` says yes to; None of anything else.
 
-    None also of what is nested so deeply that a row or a keyframe around the bytes could be too deep.
+    The names that `watch` has without being asked are those that it says no to. None also of what is nested so deeply that a row or a keyframe around the bytes could be too deep.
     """
     try:
         data = pack(value)
@@ -143,7 +143,7 @@ def plain(  # noqa: C901 - tuned: runs every step
     for box in boxes:
         kind = type(box)
         if kind is dict:
-            if watch is not None:
+            if watch is not None and not box.keys() <= watch.keys():
                 for key in box:
                     if watch[key]:
                         return None

@@ -39,14 +39,14 @@ _SHORT = 256
 
 
 class _Verdicts(dict[str, bool]):
-    """Verdicts on names, remembered: a program uses the same few names again and again."""
+    """Verdicts on names. Those that are harmless are remembered: a program uses the same few again and again."""
 
     def __init__(self, judge: Callable[[str], bool]) -> None:
         self._judge = judge
 
     def __missing__(self, name: str) -> bool:
         verdict = self._judge(name)
-        if len(name) <= _SHORT:
+        if not verdict and len(name) <= _SHORT:
             if len(self) >= _REMEMBERED:
                 self.clear()
             self[name] = verdict
@@ -105,9 +105,9 @@ class Gate:
         """Whether an operation goes to, or through, the name of a secret, or a key that holds one."""
         unfit = self._unfit
         for op in ops:
-            for part in (op[1],) if type(op[1]) is str else op[1]:
-                if type(part) is str and unfit[part]:
-                    return True
+            path = op[1]
+            if unfit[path] if type(path) is str else any(type(part) is str and unfit[part] for part in path):
+                return True
         return False
 
     def operations(self, ops: Iterable[Op], state: Mapping[str, Any] | None = None) -> list[Op]:
