@@ -131,7 +131,8 @@ def plain(  # noqa: C901 - tuned: runs every step
 ) -> bytes | None:
     """The bytes of plain data without a name that `watch` says yes to; None of anything else.
 
-    The names that `watch` has without being asked are those that it says no to. None also of what is nested so deeply that a row or a keyframe around the bytes could be too deep.
+    What `watch` has as its keys are names that it says no to. None also of what is nested so deeply that a row or a
+    keyframe around the bytes could be too deep.
     """
     try:
         data = pack(value)
