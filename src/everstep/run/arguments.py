@@ -58,10 +58,13 @@ class Parameters:
         self._simple = all(each.kind in _SIMPLE for each in parameters) and not ignore
         self._names = tuple(each.name for each in parameters)
         self._positional = sum(each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for each in parameters)
+        self._all = self._positional if self._simple and self._positional == len(parameters) else -1
         self._defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by name, in the order of the parameters. Raises TypeError as a call would."""
+        if len(args) == self._all and not kwargs:
+            return dict(zip(self._names, args))  # noqa: B905 - as many: to say so takes half as long again
         if self._simple and len(args) <= self._positional:
             given = dict(zip(self._names, args, strict=False))
             taken = 0

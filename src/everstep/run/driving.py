@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from everstep.errors import UnknownLoopError
@@ -11,8 +11,12 @@ from everstep.run.lanes import CURRENT, OF_TASK, Lane
 from everstep.run.spawning import knows_loop
 from everstep.trail.late import asyncio
 
+_NONE: Mapping[str, Any] = {}
 
-def drive(flow: Flow, lane: Lane, call: Callable[[], Any]) -> Any:
+
+def drive(
+    flow: Flow, lane: Lane, call: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NONE
+) -> Any:
     """Go through a flow on this thread."""
     error: BaseException | None = None
     result: Any = None
@@ -31,7 +35,7 @@ def drive(flow: Flow, lane: Lane, call: Callable[[], Any]) -> Any:
                 what_with.plain = True
                 token = CURRENT.set(what_with)
                 try:
-                    result = call()
+                    result = call(*args, **kwargs)
                 finally:
                     CURRENT.reset(token)
             elif what == WAIT:

@@ -115,7 +115,7 @@ class Execution(Telling, Stoppable):
             if track.rewritten == ask.position:
                 self.journal.cut(lane.scope.id, track, ask.position)
                 ask.rewritten, track.rewritten = True, None
-        if ask.recorded is None and not ask.rewritten and self.journal.scopes:
+        if self.journal.scopes and ask.recorded is None and not ask.rewritten:
             misplaced = self._places.fault(lane, ask.position, name)
             if misplaced is not None:
                 raise self.diverged(misplaced)

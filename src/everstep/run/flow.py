@@ -29,7 +29,7 @@ from everstep.run.arguments import Inputs
 from everstep.run.asked import Ask
 from everstep.run.execution import Execution
 from everstep.run.lanes import Lane, Scope
-from everstep.run.outcomes import is_outcome
+from everstep.run.outcomes import is_outcome, not_an_outcome
 from everstep.run.pen import Waiter
 from everstep.run.placing import moved
 from everstep.run.restoring import check_form, serve
@@ -74,6 +74,13 @@ def asked_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.
 
 def ask_flow(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEventLoop | None) -> Flow:
     """A step that was asked for, up to its outcome."""
+    if ask.recorded is None and not run.journal.scopes and not run.forked.reusable:
+        return _attempts(run, ask, step, loop)  # with one generator less around it: nearly no step is on record
+    return _recorded_flow(run, ask, step, loop)
+
+
+def _recorded_flow(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEventLoop | None) -> Flow:
+    """A step of a run that has something on record: perhaps this one."""
     lane, recorded = ask.lane, ask.recorded
     if recorded is not None:
         if recorded.cancelled is not None:
@@ -92,17 +99,9 @@ def ask_flow(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEven
         if recorded.intent and step.external:
             yield from _unknown(run, ask, step)
     again = run.forked.take(ask.name, ask.digest) if run.forked.reusable and recorded is None else None
-    try:
-        if recorded is None and run.journal.scopes:
-            yield from in_place(run, ask)
-        anew = _attempts(run, ask, step, loop) if again is None else _reused(run, ask, step, again, loop)
-        return (yield from anew)
-    except BaseException as error:  # those that are no Exception end most steps without an outcome, and are noted
-        if not isinstance(error, Exception) and ask.scope is not None:
-            broken_off(run, ask, error, loop)
-        raise
-    finally:
-        ask.scope = None  # they know each other: left so, the garbage collector would have to find every step
+    if recorded is None and run.journal.scopes:
+        yield from in_place(run, ask)
+    return (yield from _attempts(run, ask, step, loop, again))
 
 
 def in_place(run: Execution, ask: Ask) -> Flow:
@@ -146,51 +145,67 @@ def _reused(run: Execution, ask: Ask, step: AnyStep, entry: Entry, loop: asyncio
     return value
 
 
-def _attempts(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEventLoop | None) -> Flow:
-    """Call the function until it succeeds, or its policy is exhausted."""
+def _attempts(  # noqa: C901 - one generator and not two: every step goes through it
+    run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEventLoop | None, again: Entry | None = None
+) -> Flow:
+    """Call the function until it succeeds, or its policy is exhausted; unless there is a row to be used `again`."""
     recorded = ask.recorded
     reopened = None if recorded is None else recorded.reopened  # then the attempts before that count no more
     limit = step.retry.attempts + (reopened or 0)
-    for attempt in count(1 if recorded is None else recorded.attempt + 1):
-        inner = run.enter(ask, attempt)
-        inner.scope.external = step.external
-        duration = returned = None
-        try:
-            if loop is not None or step.external:
-                yield from _ready(run, ask, step, inner, loop, again=reopened is not None)
-            value = yield CALL, inner
-            duration = returned = run.leave(ask)
-            if ask.recorded is not None and ask.recorded.outcome is not None:  # it was open: its outcome is known
-                run.check_left(inner.scope)
-                if loop is not None and ask.call is None:
-                    yield DELIVER, ask.recorded.outcome.seq
-                return serve(run, ask)
-            waiter = completed(run, ask, step, inner, value, duration, loop)
-            if run.restarts or run.events or loop is not None:
-                yield from settled(run, ask, waiter, loop)
-            elif waiter is not None:
-                yield WAIT, waiter
-            return value  # noqa: TRY300 - what comes after it is about failures
-        except BaseException as error:  # what it means is decided below
-            duration = run.leave(ask) if duration is None else duration
-            if not is_outcome(run, error, inner):
-                not_an_outcome(run, ask, error)
-                raise
-            # What a function did is not done again because of what it returned.
-            is_last = returned is not None or attempt >= limit or not step.retry.applies(error)
-            yield from _failed(run, ask, inner, error, duration, loop, is_last=is_last)
-            if is_last:
-                ask.scope = None  # it is not broken off, whatever it ended with
-                raise
-        yield SLEEP, step.retry.delay(attempt)
-        ask.recorded = None
+    try:
+        if again is not None:
+            return (yield from _reused(run, ask, step, again, loop))
+        for attempt in count(1 if recorded is None else recorded.attempt + 1):
+            inner = run.enter(ask, attempt)
+            duration = returned = None
+            try:
+                if loop is not None or step.external:
+                    yield from _ready(run, ask, step, inner, loop, again=reopened is not None)
+                value = yield CALL, inner
+                duration = returned = run.leave(ask)
+                if ask.recorded is not None and ask.recorded.outcome is not None:
+                    return (yield from _reopened(run, ask, inner, ask.recorded.outcome.seq, loop))
+                waiter = completed(run, ask, step, inner, value, duration, loop)
+                if loop is not None or run.restarts or run.events:
+                    yield from settled(run, ask, waiter, loop)
+                elif callable(waiter):
+                    waiter()  # here: on this thread the driver could do no more
+                return value  # noqa: TRY300 - what comes after it is about failures
+            except BaseException as error:  # what it means is decided below
+                duration = run.leave(ask) if duration is None else duration
+                if not is_outcome(run, error, inner):
+                    not_an_outcome(run, ask, error)
+                    raise
+                # What a function did is not done again because of what it returned.
+                is_last = returned is not None or attempt >= limit or not step.retry.applies(error)
+                yield from _failed(run, ask, inner, error, duration, loop, is_last=is_last)
+                if is_last:
+                    ask.scope = None  # it is not broken off, whatever it ended with
+                    raise
+            yield SLEEP, step.retry.delay(attempt)
+            ask.recorded = None
+    except BaseException as error:  # those that are no Exception end most steps without an outcome, and are noted
+        if not isinstance(error, Exception) and ask.scope is not None:
+            broken_off(run, ask, error, loop)
+        raise
+    finally:
+        ask.scope = None  # they know each other: left so, the garbage collector would have to find every step
     raise AssertionError  # counting has no end
+
+
+def _reopened(run: Execution, ask: Ask, inner: Lane, seq: int, loop: asyncio.AbstractEventLoop | None) -> Flow:
+    """A step whose code was gone through for the sake of tasks that it left at work: its outcome is known."""
+    run.check_left(inner.scope)
+    if loop is not None and ask.call is None:
+        yield DELIVER, seq
+    return serve(run, ask)
 
 
 def _ready(
     run: Execution, ask: Ask, step: AnyStep, inner: Lane, loop: asyncio.AbstractEventLoop | None, *, again: bool
 ) -> Flow:
     """Wait until the loop has time for a step, then announce an effect. Raises RunStoppedError if it came too late."""
+    inner.scope.external = step.external
     turn = None if loop is None else enter_turn(loop)
     if turn is not None:
         yield WAIT, turn
@@ -239,22 +254,13 @@ def settled(
         yield DELIVER, None
 
 
-def not_an_outcome(run: Execution, ask: Ask, error: BaseException) -> None:
-    """Note that a step was left without an outcome. Raises what kept it from being recorded, if that is why."""
-    if isinstance(error, Exception):
-        ask.lane.scope.refuse()
-        failure = None if run.pen is None else run.pen.failure
-        if isinstance(failure, RunStoppedError):
-            raise RunStoppedError(failure.run_id, ask.name, failure.why) from error
-        if failure is not None:
-            raise failure from error  # nothing is delivered that could not be recorded
-
-
 def inputs_of(run: Execution, step: AnyStep, args: Any, kwargs: Any) -> Inputs | None:
     """What a call is given, as it will be stored; None where nothing is stored."""
     if run.trail is None:
         return None
-    run.reach.add(step.function)
+    if step.reach is not run.reach:  # else it was called in this run before
+        run.reach.add(step.function)
+        step.reach = run.reach
     if step.bound_to or step.bound_by_name:
         args, kwargs = (*step.bound_to, *args), {**step.bound_by_name, **kwargs}
     return Inputs(run.trail.gate, step.name, step.parameters.bind(args, kwargs))
@@ -277,16 +283,16 @@ def completed(
         raise RunStoppedError(run.run_id, step.name, run.stopping or "waits for an answer")
     if run.closing:
         run.closing.close(scope)
-    if (mutated := mutation(run, ask)) is not None:
+    if ask.inputs is not None and not ask.inputs.fixed and (mutated := mutation(run, ask)) is not None:
         raise mutated
     if scope.lanes or run.divergence is not None:
         run.check_left(scope)
+        if scope.at_work and scope.lanes:
+            flags |= record.OPEN
     if loop is not None and not flags & record.PARTIAL and ask.call is None:
         flags |= record.AWAITED
     if step.external:
         flags |= record.EXTERNAL
-    if scope.at_work and scope.lanes:
-        flags |= record.OPEN
     try:
         return run.put_outcome(ask, step, scope, value, duration, flags, loop)
     except ValueRefused as refused:  # where the code picks its tools by name, its line does not tell which one it was
@@ -296,7 +302,7 @@ def completed(
 
 def mutation(run: Execution, ask: Ask) -> MutatedArgumentError | None:
     """What to raise if a step changed what it was given."""
-    if ask.inputs is None or ask.inputs.fixed or run.trail is None:
+    if ask.inputs is None or run.trail is None:
         return None
     changed = ask.inputs.changed(run.trail.gate)
     return None if changed is None else MutatedArgumentError(ask.name, changed)

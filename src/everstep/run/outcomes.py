@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from everstep.errors import JournalError, MutatedArgumentError, RecordedError, RunCancelledError, UnknownOutcomeError
+from everstep.errors import (
+    JournalError,
+    MutatedArgumentError,
+    RecordedError,
+    RunCancelledError,
+    RunStoppedError,
+    UnknownOutcomeError,
+)
 from everstep.run import faults
+from everstep.run.asked import Ask
 from everstep.run.execution import Execution
 from everstep.run.lanes import Lane
 from everstep.run.stopping import RESTARTING
@@ -24,6 +32,17 @@ def is_outcome(run: Execution, error: BaseException, inner: Lane) -> bool:
     if run.pen is not None and run.pen.failure is not None:
         return False
     return not isinstance(error, JournalError) or isinstance(error, _OUTCOMES)
+
+
+def not_an_outcome(run: Execution, ask: Ask, error: BaseException) -> None:
+    """Note that a step was left without an outcome. Raises what kept it from being recorded, if that is why."""
+    if isinstance(error, Exception):
+        ask.lane.scope.refuse()
+        failure = None if run.pen is None else run.pen.failure
+        if isinstance(failure, RunStoppedError):
+            raise RunStoppedError(failure.run_id, ask.name, failure.why) from error
+        if failure is not None:
+            raise failure from error  # nothing is delivered that could not be recorded
 
 
 def _cancels_itself(run: Execution, error: BaseException, inner: Lane) -> bool:
