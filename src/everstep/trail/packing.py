@@ -18,6 +18,7 @@ from everstep.trail.refusal import META, PAYLOAD, named
 from everstep.trail.shadow import Taken
 
 _NIL = b"\xc0"  # nothing, in msgpack
+_UNCHANGED = _NIL, None
 _LISTS = b"\x90", b"\x91", b"\x92", b"\x93"  # how a list begins, by how many it holds
 
 
@@ -48,43 +49,50 @@ def plain_row(
     names, meta = gate.names, trimmed(meta)
     light, said = pack(meta) if own_meta else plain(meta, names), plain(payload[record.OUTPUT], names)
     given = plain(payload[record.INPUTS], names) if inputs is None else inputs
-    changes = _plain_changes(payload[record.OPS] or (), names)
-    if light is None or given is None or said is None or changes is None:
+    if light is None or given is None or said is None:
         return None
-    kept, found, taken = changes
-    found.append(said)
+    found = [said]
     if not own_meta:
         found.append(light)
     if inputs is None:
         found.append(given)
-    if gate.is_suspicious(b"".join(found)):
+    changes = _plain_changes(payload[record.OPS], names, found) if payload[record.OPS] else _UNCHANGED
+    if changes is None or gate.is_suspicious(b"".join(found)):
         return None
+    kept, taken = changes
     parts = [given, said, kept]
     while parts and parts[-1] == _NIL:  # as `trimmed` does
         parts.pop()
-    return light, b"".join((_LISTS[len(parts)], *parts)), None if taken is None else (taken, said)
+    return light, _LISTS[len(parts)] + b"".join(parts), None if taken is None else (taken, said)
 
 
-def _plain_changes(ops: Iterable[Any], names: Mapping[str, bool]) -> tuple[bytes, list[bytes], list[Any] | None] | None:
-    """Operations, encoded; the values in them, to be searched; and themselves, if a tree can take them in so."""
+def _plain_changes(
+    ops: Iterable[Any], names: Mapping[str, bool], found: list[bytes]
+) -> tuple[bytes, list[Any] | None] | None:
+    """Operations, encoded, and themselves, if a tree can take them in so; `found` gets the values, to be searched."""
     kept: list[Any] = []
-    found: list[bytes] = []
     is_taken = True
     for op in ops:
         at_top = type(op[1]) is str
         if at_top and len(op) == 2:
-            is_taken = is_taken and op[0] != DELETE  # else it is about the output
             kept.append(op)
-            continue
-        is_set, value = at_top and op[0] == SET, op[-1]
-        data = value.data if is_set and type(value) is Kept else plain(value if is_set else op, names)
-        if data is None:
-            return None
-        found.append(data)
-        is_taken = is_taken and is_set
-        kept.append([SET, op[1], Fragment(data)] if is_set else Fragment(data))
+            if op[0] == DELETE:  # else it is about the output
+                is_taken = False
+        elif at_top and op[0] == SET:
+            value = op[2]
+            data = value.data if type(value) is Kept else plain(value, names)
+            if data is None:
+                return None
+            found.append(data)
+            kept.append([SET, op[1], Fragment(data)])
+        else:
+            data, is_taken = plain(op, names), False
+            if data is None:
+                return None
+            found.append(data)
+            kept.append(Fragment(data))
     try:
-        return pack(kept or None), found, kept if is_taken and kept else None
+        return pack(kept), kept if is_taken else None
     except TypeError:  # a name that has no stored form
         return None
 

@@ -28,8 +28,22 @@ from everstep.trail.packing import gated_row, opened, plain_row
 from everstep.trail.reading import Reader
 from everstep.trail.shadow import KEYFRAME_BYTES, Shadow
 
+_made = tuple.__new__
 _STEP = KIND_NUMBER[Kind.STEP]
 _ACTIVE, _COMPLETED, _FAILED = (STATUS_NUMBER[word] for word in (Status.ACTIVE, Status.COMPLETED, Status.FAILED))
+
+
+class _Here:
+    """Which process this is. A fork says so once: to ask the system takes a while, and every row wants to know."""
+
+    process = os.getpid()
+
+    @classmethod
+    def born(cls) -> None:
+        cls.process = os.getpid()
+
+
+os.register_at_fork(after_in_child=_Here.born)
 
 
 class Scribe:
@@ -51,7 +65,7 @@ class Scribe:
         self._names: dict[str, str] = {}  # of steps, as they are stored
         self._lost = False
         self._outdated = False
-        self.process = os.getpid()  # a fork of it has the same right, and may not use it
+        self.process = _Here.process  # a fork of it has the same right, and may not use it
         self.reopens = reopens  # the run had ended: its next step makes it active again
 
     def step(self, name: str, **detail: Unpack[Detail]) -> Append:
@@ -80,7 +94,7 @@ class Scribe:
     ) -> Append:
         """The row of a step that completed: what `row` would give, by a shorter way. Nearly every row is one."""
         self._ready()
-        if ops:
+        if ops and self.gate.named(ops):
             ops, output = self._guarded(ops, output)
         duration, seq = int(duration_ms * 1000), self.claim.seq + 1
         known, parent, lane, index = place
@@ -152,7 +166,7 @@ class Scribe:
         if changes:
             self._differ = None  # it knows the state of the last save, which is now another
         changes += ops
-        if changes:
+        if changes and self.gate.named(changes):
             changes, output = self._guarded(changes, output)
         number = _COMPLETED if status is Status.COMPLETED else STATUS_NUMBER[Status(status)]
         kept_error = None
@@ -181,20 +195,18 @@ class Scribe:
 
     def _ready(self) -> None:
         """Look where the store stands, if that is not known."""
-        if self.process != os.getpid():
+        if self.process != _Here.process:
             raise ForkedError(self.claim.run_id)
         if self._lost or self._outdated:
             self._catch_up()
 
     def _guarded(self, changes: list[Any], output: Any) -> tuple[list[Any], Any]:
         """The operations and the output, with what goes to the name of a secret replaced."""
-        if self.gate.named(changes):
-            changes = opened(changes)
-            if any(len(op) == 2 and op[0] != DELETE for op in changes):  # such an op carries the output
-                changes = [record.with_output(op, output) for op in changes]
-                output = Secret(output)
-            changes = self.gate.operations(changes)
-        return changes, output
+        changes = opened(changes)
+        if any(len(op) == 2 and op[0] != DELETE for op in changes):  # such an op carries the output
+            changes = [record.with_output(op, output) for op in changes]
+            output = Secret(output)
+        return self.gate.operations(changes), output
 
     def _draft(
         self,
@@ -207,7 +219,8 @@ class Scribe:
         own_meta: bool = False,
     ) -> Append:
         """Seal a row onto the chain. Raises, with nothing changed, when a value or an operation does not fit."""
-        gate, claim, ops = self.gate, self.claim, payload[record.OPS]
+        gate, claim, ops, seq = self.gate, self.claim, payload[record.OPS], columns[0]
+        run_id, owner, epoch, _, before, key, generation, lease = claim
         shadow, self._shadow = self._shadow, None  # not kept if anything below fails: it is then read again
         if shadow is None:
             shadow = self._read_shadow()
@@ -218,23 +231,22 @@ class Scribe:
             raise
         row = plain_row(gate, meta, payload, gated_inputs, own_meta=own_meta)
         light, body, taken = row or gated_row(gate, meta, payload, gated_inputs)
-        blobs: dict[bytes, bytes] = {}
+        blobs: dict[bytes, bytes] | None = None
         if len(body) >= BLOB_SIZE:
             body, blobs = outline(body)
             if blobs:
                 taken = None
                 light = gate.gate([*meta, *[None] * (record.BLOBS - len(meta)), b"".join(blobs)])
-        entry = chain.seal(claim.hash, *columns, light, frame.pack(body))
+        entry = chain.seal(before, *columns, light, frame.pack(body))
         if ops is not None:
             shadow.recent.append(taken or body)
         if deep:
             shadow.fold()
         shadow.bytes += len(entry.data) + len(light)
         keyframe = self._keyframe(shadow, entry) if shadow.bytes >= shadow.due else None
-        self._in_flight[entry.seq] = entry
-        run_id, owner, epoch, _, _, key, generation, lease = claim
-        # Built anew: `_replace` costs three times as much, and this runs for every step.
-        self.claim = Claim(run_id, owner, epoch, entry.seq, entry.hash, key, generation, lease)
+        self._in_flight[seq] = entry
+        # Built anew, and by its base: `_replace` costs four times as much, and this runs for every step.
+        self.claim = _made(Claim, (run_id, owner, epoch, seq, entry.hash, key, generation, lease))
         self._shadow = shadow  # last: an interrupt before it only costs that the shadow is read again
         if self.reopens:
             self.reopens, run_status = False, _ACTIVE if run_status is None else run_status

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from everstep.codec import record
-from everstep.codec.delta import APPEND, DELETE, SET
+from everstep.codec.delta import APPEND, SET
 from everstep.codec.encoding import is_list
 from everstep.codec.keyframe import StateTree
 from everstep.codec.values import Kept, view
 from everstep.errors import StateError
 
 KEYFRAME_BYTES = 64 * 1024  # of changes, after which the state is worth a keyframe
+_AT_TOP = SET, APPEND  # operations of which a list of names tells whether they fit
+_LISTS = frozenset(sign for sign in range(256) if is_list(bytes((sign,))))  # what the encodings of lists begin with
 Taken: TypeAlias = tuple[list[Any], bytes]  # operations at the top whose values are encoded, and so is the output
 
 
@@ -39,12 +41,12 @@ class Shadow:
         lists = self.lists
         for op in ops:
             code, path = op[0], op[1]
-            if type(path) is not str or code > APPEND or code == DELETE:
+            if type(path) is not str or code not in _AT_TOP:
                 self.lists = None
                 return True
             if code == SET:
                 given = op[2] if len(op) > 2 else output
-                lists[path] = is_list(given.data) if type(given) is Kept else type(given) is list
+                lists[path] = given.data[0] in _LISTS if type(given) is Kept else type(given) is list
             elif not lists.get(path, True):
                 raise StateError(f"state.{path}", "it is not a list, so nothing can be appended")
             elif len(op) > 2 and type(op[2]) is not list:
