@@ -96,16 +96,18 @@ class State(MutableMapping[str, Any]):
 
     def __setitem__(self, name: str, value: Any) -> None:
         lane = self._lane
+        run, scope = lane.run, lane.scope
         if not isinstance(name, str):
             raise TypeError(f"{name!r:.60} is no name: what the state holds is known by texts")
-        if lane.run.is_graph:
+        if run.is_graph:
             raise StateError(
                 f"state.{name}", "the state of a graph is what its nodes give", "Return it from a node as an output."
             )
-        if lane.scope.place is not None:
-            lane.scope.ops[name] = _as_it_is(lane, value)
-        elif lane.run.trail is None:
-            lane.run.state[name] = decode(encode(value))
+        if scope.place is not None:  # as it is now, not as it may become: its bytes if they can be stored so, or a copy
+            data = None if run.trail is None else plain(value, run.trail.gate.names)
+            scope.ops[name] = decode(encode(value)) if data is None else Kept(data)
+        elif run.trail is None:
+            run.state[name] = decode(encode(value))
         else:
             _record(lane, "state", {"set": {name: value}}, kind=Kind.SAVE, set={name: value})
 
@@ -145,13 +147,6 @@ class State(MutableMapping[str, Any]):
         for ops in reversed(scopes):
             values.update((name, decode(given.data) if type(given) is Kept else given) for name, given in ops.items())
         return values
-
-
-def _as_it_is(lane: Lane, value: Any) -> Any:
-    """The value as it is now, not as it may become: its bytes if they can be stored so, else a copy."""
-    trail = lane.run.trail
-    data = None if trail is None else plain(value, trail.gate.names)
-    return decode(encode(value)) if data is None else Kept(data)
 
 
 def _seen(lane: Lane) -> int:

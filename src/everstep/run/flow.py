@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from contextlib import suppress
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec import record
@@ -152,10 +151,12 @@ def _attempts(  # noqa: C901 - one generator and not two: every step goes throug
     recorded = ask.recorded
     reopened = None if recorded is None else recorded.reopened  # then the attempts before that count no more
     limit = step.retry.attempts + (reopened or 0)
+    attempt = 0 if recorded is None else recorded.attempt
     try:
         if again is not None:
             return (yield from _reused(run, ask, step, again, loop))
-        for attempt in count(1 if recorded is None else recorded.attempt + 1):
+        while True:
+            attempt += 1
             inner = run.enter(ask, attempt)
             duration = returned = None
             try:
@@ -190,7 +191,6 @@ def _attempts(  # noqa: C901 - one generator and not two: every step goes throug
         raise
     finally:
         ask.scope = None  # they know each other: left so, the garbage collector would have to find every step
-    raise AssertionError  # counting has no end
 
 
 def _reopened(run: Execution, ask: Ask, inner: Lane, seq: int, loop: asyncio.AbstractEventLoop | None) -> Flow:
