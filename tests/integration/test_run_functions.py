@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import inspect
 import threading
@@ -53,6 +54,30 @@ def test_methods_are_steps_of_their_object(trail: Trail) -> None:
     assert first.inputs["self"] == Agent("ada")
     assert (last.name, last.inputs["self"]) == ("Client.get", f"{__name__}:Client")
     assert trail.state("r")["ask"] == "ada: how?"
+
+
+class Kit:
+    """It has its steps as attributes."""
+
+    def __init__(self) -> None:
+        self.add = step(name="add")(self.added)
+
+    def added(self, number: int) -> int:
+        return number + 1
+
+
+kit = Kit()
+
+
+@workflow
+def with_a_kit() -> int:
+    return kit.add(1)
+
+
+def test_what_has_steps_can_be_copied_after_a_run_as_before_it(trail: Trail) -> None:
+    assert copy.deepcopy(kit).add(1) == 2
+    assert run(trail, with_a_kit).value == 2
+    assert copy.deepcopy(kit).add(1) == 2
 
 
 def test_an_object_with_other_values_is_another_argument(trail: Trail) -> None:

@@ -14,6 +14,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from types import MemberDescriptorType, ModuleType
 from typing import Any
 
@@ -28,6 +29,7 @@ from everstep.run.lanes import Scope
 from everstep.trail.failure import ERRORS, VALIDATION, str_of
 from everstep.trail.late import asyncio
 
+_numbers = count(1)
 _MARKS = "__everstep_marks__"
 _CANCELLED = "asyncio.exceptions", "CancelledError"  # no Exception, and yet what a step may end with
 
@@ -241,6 +243,7 @@ class Reach:
     """What the functions of a program can name: their globals, and what stands in the modules among these."""
 
     def __init__(self) -> None:
+        self.number = next(_numbers)  # what a step keeps of it: that can be copied with the step, and holds nothing
         self._modules: dict[str, dict[str, Any]] = {errors.__name__: vars(errors)}
         self._classes: dict[tuple[str, str], type] = {}
         self._known: set[int] = set()

@@ -258,9 +258,9 @@ def inputs_of(run: Execution, step: AnyStep, args: Any, kwargs: Any) -> Inputs |
     """What a call is given, as it will be stored; None where nothing is stored."""
     if run.trail is None:
         return None
-    if step.reach is not run.reach:  # else it was called in this run before
+    if step.reached != run.reach.number:  # else it was called in this run before
         run.reach.add(step.function)
-        step.reach = run.reach
+        step.reached = run.reach.number
     if step.bound_to or step.bound_by_name:
         args, kwargs = (*step.bound_to, *args), {**step.bound_by_name, **kwargs}
     return Inputs(run.trail.gate, step.name, step.parameters.bind(args, kwargs))

@@ -16,7 +16,6 @@ from everstep.codec.homes import home_of
 from everstep.errors import EscapedStepWarning, StepTimeoutError
 from everstep.run.arguments import Parameters
 from everstep.run.driving import drive, drive_awaited, known_loop
-from everstep.run.faults import Reach
 from everstep.run.flow import asked_flow, step_flow
 from everstep.run.given import check_seconds, check_word
 from everstep.run.heart import live_runs
@@ -78,7 +77,7 @@ class Step(Generic[P, R]):
         self.timeout = timeout
         plain, self.bound_to, self.bound_by_name = unbound(function)
         self.parameters = Parameters(plain, ignore, f"step {self.name!r}")
-        self.reach: Reach | None = None  # of the run that called it last: what it can name is found there
+        self.reached = 0  # the number of the reach that was last told what it can name
         self._escapes: set[tuple[str, int]] = set()
         self._call: Callable[..., Any] = self._calling()
 
