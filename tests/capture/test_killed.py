@@ -42,11 +42,11 @@ def _answered(server: ModelServer, folder: Path) -> set[str]:
     return {request.digest for request in server.requests if request.tag in tags}
 
 
-def _check(agent: str, calls: int, folder: Path, seed: int) -> None:
+def _check(agent: str, calls: int, folder: Path, seed: int, *options: str) -> None:
     chance = random.Random(seed)
     with ModelServer(seed=seed) as server:
         first = chance.randint(1, calls - 1)
-        process = _start(server, folder, "record", "--id", "x", agent=agent)
+        process = _start(server, folder, "record", "--id", "x", *options, agent=agent)
         _killed(process, server, first, chance.random() * 0.02)
         asked, answered = len(server.requests), _answered(server, folder)
         process = _start(server, folder, "resume", "x", agent=agent)
@@ -68,6 +68,12 @@ def _check(agent: str, calls: int, folder: Path, seed: int) -> None:
 def test_a_program_killed_twice_asks_nothing_that_was_answered(tmp_path: Path, seed: int) -> None:
     """Promises 1 and 2, of a program that never heard of us: prompts hold the time, an id and the answer before."""
     _check("long_agent", 8, tmp_path, seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_so_does_one_whose_rows_are_written_in_the_background(tmp_path: Path, seed: int) -> None:
+    """Promises 1 and 2, of what was on record when it was killed."""
+    _check("long_agent", 8, tmp_path, 100 + seed, "--durability", "async")
 
 
 @pytest.mark.torture

@@ -271,7 +271,10 @@ async def settle_awaited(exchange: Exchange, waiter: Any, error: BaseException |
     try:
         try:
             if waiter is not None:
-                await asyncio.shield(waiter)
+                if isinstance(waiter, asyncio.Future):
+                    await asyncio.shield(waiter)
+                else:  # a row of long ago, which nobody would wait for if the store kept up
+                    wait(waiter)
                 exchange.told(error)
             await exchange.run.turnstile.deliver(None, exchange.place)
         finally:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from everstep.capturing import turns
+from everstep.capturing import meanwhile, turns
 from everstep.capturing.calls import Call
 from everstep.capturing.reviving import error_on_record, exit_on_record
 from everstep.capturing.threads import Ticket
@@ -21,7 +21,6 @@ from everstep.errors import DivergenceError, EverstepError, HiddenValueError, Ru
 from everstep.journal.track import AGAIN, TURNS
 from everstep.model import Kind, Status
 from everstep.run import faults, flow
-from everstep.run.arguments import Inputs
 from everstep.run.execution import Execution
 from everstep.run.flow import Suspended
 from everstep.run.lanes import CURRENT, Lane
@@ -71,10 +70,8 @@ class Exchange:
         self.turns: list[float] = []  # where its parts stand among what was awaited; 0 where that is all one
         if loop is not None and (task := asyncio.current_task()) is not None:
             self._task, self._cancels = task, task.cancelling()
-        inputs = None
-        if self.run.trail is not None:
-            inputs = Inputs(self.run.trail.gate, call.name, call.request)
-            inputs.fixed = True  # a seam made it for this call
+        inputs = meanwhile.inputs_of(call, lane)
+        call.sent = functools.partial(meanwhile.sent, self)
         self.session.broken.go_on()
         self._begin_others(lane)
         try:
@@ -259,29 +256,40 @@ class Exchange:
             return None
         partial = early and (awaits or not self.is_whole)
         self.over = True
-        run, ask, inner, call = self.run, self.ask, self.inner, self.call
+        run, ask, inner = self.run, self.ask, self.inner
         assert inner is not None  # noqa: S101 - what has not begun does not end
         self.session.open_calls.discard(self)
         duration = run.leave(ask)
         if error is None and self._children is not None:
             self._wait_with_children(inner)
-        stored = None if self.head is None else call.form.pack(self.head, self.chunks, self._offsets, self.clean)
         if error is not None and not is_outcome(run, error, inner):
+            stored = self.packed()
             ended = functools.partial(self._broken_off, stored, duration, error)
             if not self.session.broken.keep(self, error, ended) and not isinstance(error, Exception):
                 flow.broken_off(run, ask, error, self.loop, chunks=stored, about=self._turns_taken())
             return None
         if error is None and run.stopping is not None and early:
             return None  # it was not the code that had enough of it
+        is_late = error is None and meanwhile.may_be_late(self)
+        meanwhile.take_inputs(self)
+        stored = None if is_late else self.packed()
         with run.lock:  # so that outcomes are queued in the order of their rows
-            waiter = self._put(stored, duration, error, partial=partial)
+            if is_late:
+                waiter = meanwhile.put_later(self, duration, partial=partial)
+            else:
+                waiter = self.put(stored, duration, error, partial=partial)
             self.ticket, self.place = turns.outcome_came(self)
         return waiter
+
+    def packed(self) -> Any:
+        """The stored form of what was answered."""
+        head, form = self.head, self.call.form
+        return None if head is None else form.pack(head, self.chunks, self._offsets, self.clean)
 
     def _broken_off(self, stored: Any, duration: float, error: BaseException) -> None:
         """Record that the code was taken out of it, by what it went on from."""
         with self.run.lock:
-            waiter = self._put(stored, duration, error, partial=False)
+            waiter = self.put(stored, duration, error, partial=False)
         wait(waiter)
         self.told(error)
         self.session.passed(self.ask)
@@ -317,7 +325,8 @@ class Exchange:
             about[AGAIN] = True
         return about or None
 
-    def _put(self, stored: Any, duration: float, error: BaseException | None, *, partial: bool) -> Any:
+    def put(self, stored: Any, duration: float, error: BaseException | None, *, partial: bool, **when: Any) -> Any:
+        """Write the row of the outcome. What to wait for."""
         run, ask, scope, call = self.run, self.ask, self.inner.scope, self.call  # type: ignore[union-attr] # it has begun
         flags = (record.PARTIAL if partial else 0) | (record.EXTERNAL if call.external else 0)
         if self.loop is not None:
@@ -326,7 +335,7 @@ class Exchange:
         seq, waiter = run.put(
             ask, self.loop, whole=scope.id is None, kind=Kind.STEP, status=status, output=stored, error=error,
             duration_ms=duration, usage=self._used(stored, duration), attempt=scope.attempt, id=scope.id,
-            flags=flags, node_type=call.node_type, metadata=self._about(stored, error),
+            flags=flags, node_type=call.node_type, metadata=self._about(stored, error), **when,
         )  # fmt: skip
         if error is not None:
             faults.mark(error, ask.lane.scope, seq)

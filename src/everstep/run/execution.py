@@ -230,27 +230,33 @@ class Execution(Telling, Stoppable):
         whole: bool = True,
         now: bool = False,
         unawaited: bool = False,
+        late: bool = False,
         **detail: Any,
     ) -> tuple[int, Waiter]:
-        """Write a row of a step, the beginnings of the steps around it first. Its seq, and what to wait for."""
+        """Write a row of a step, unless it is `late` what goes before it first. Its seq, and what to wait for."""
         if self.pen is None:
             self._count += 1
             return self._count, None
         with self.lock:
             lane = ask.lane
-            if self.overdue:
-                self._check_over(ask)
-            parent = self.begun(lane.scope)
-            self._write_lane_ends()
+            if not late:
+                self.lead_in(ask)
             about = ask.about()
             if not whole:
                 about.pop("gated_inputs", None)
             if "metadata" in about and "metadata" in detail:
                 about["metadata"] |= detail.pop("metadata") or {}
             ask.rewritten = False
-            ask.entry = self.pen.draft(ask.name, parent=parent, lane=lane.path or None, **about, **detail)
+            ask.entry = self.pen.draft(ask.name, parent=lane.scope.id, lane=lane.path or None, **about, **detail)
             lane.seen = ask.entry.seq  # which is the newest
             return ask.entry.seq, self.pen.send(loop, now=now, unawaited=unawaited)
+
+    def lead_in(self, ask: Ask) -> None:
+        """Draft what goes before a row of a step: the beginnings of the steps around it, and lanes that have ended."""
+        if self.overdue:
+            self._check_over(ask)
+        self.begun(ask.lane.scope)
+        self._write_lane_ends()
 
     def put_outcome(
         self,

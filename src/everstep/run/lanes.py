@@ -126,6 +126,12 @@ class Lane:
         self.names[name] = index + 1
         return position, index
 
+    def take_back(self, name: str, position: int) -> None:
+        """Undo `take`, unless others have followed: what cannot be recorded is no step."""
+        if self.position == position + 1:
+            self.position = position
+            self.names[name] -= 1
+
     def spawn(self, kind: str, name: str, number: int | None = None) -> Lane:
         """A lane beside this one's code. Counted by name, so that what a library spawns shifts nothing."""
         tag = f"{kind}:{name.replace('/', '.')}"

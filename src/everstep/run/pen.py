@@ -28,13 +28,23 @@ class Pen:
     """
 
     def __init__(self, scribe: Scribe, durability: str) -> None:
-        self.scribe = scribe
+        self._scribe = scribe
         self.lock = threading.RLock()
         self.failure: Exception | None = None
         self._durability = durability
         self.beside: dict[str, Any] = {}  # what the next row says beside its own
         self._drafted: list[Append] = []  # rows that go with the next ones, in one transaction
         self._backlog: deque[Callable[[], bool]] = deque()
+        self._late: tuple[Callable[[], Waiter], dict[str, Any]] | None = None  # what drafts a row, and its beside
+        self._owed: Waiter = None  # what such a row gave to wait for
+        self._soon = getattr(scribe.store, "soon", None)  # what has something done in a moment, where a store can
+
+    @property
+    def scribe(self) -> Scribe:
+        """Who drafts the rows; all are drafted for whoever looks."""
+        if self._late is not None:
+            self.catch_up()
+        return self._scribe
 
     def draft(self, name: str, **detail: Any) -> Entry:
         """Draft a row; `send` writes it. Raises, with nothing drafted, if a value does not fit."""
@@ -44,9 +54,11 @@ class Pen:
 
     def ready(self) -> Scribe:
         """The scribe, to draft a row with. Raises what failed before: no further row fits."""
+        if self._late is not None:
+            self.catch_up()
         if self.failure is not None:
             raise self.failure
-        return self.scribe
+        return self._scribe
 
     def drafted(self, append: Append) -> Entry:
         """Take a row that the scribe drafted; `send` writes it."""
@@ -58,6 +70,8 @@ class Pen:
 
         With `now` it is written whatever the mode; `unawaited` rows are written soon, and durable with the next ones.
         """
+        if self._late is not None:
+            self.catch_up()
         if not self._drafted or (self._durability == "exit" and not now):
             return None
         drafted, self._drafted = self._drafted, []
@@ -67,9 +81,53 @@ class Pen:
             drafted = drafted[_CHUNK:]
         return self._hand_over(joined(drafted), loop, background=background)
 
+    @property
+    def may_be_late(self) -> bool:
+        """Whether rows that nobody waits for may be drafted `later`: no crash loses more by it."""
+        return self._durability == "exit" or (self._durability == "async" and self._soon is not None)
+
+    def later(self, draft: Callable[[], Waiter]) -> Waiter:
+        """Have a row drafted when there is time: before any other, when somebody looks, and in a moment at the latest.
+
+        `draft` drafts and sends it; what it raises, the next row does. What is given is to be waited for: older rows.
+        """
+        with self.lock:
+            self.ready()
+            late = self._late = draft, self.beside
+            self.beside = {}
+            if self._durability == "async" and self._soon is not None:
+                self._soon(partial(self._catch_up_with, late))
+            owed, self._owed = self._owed, None
+            return owed
+
+    def catch_up(self) -> None:
+        """Draft the row that was left for later, if there is one."""
+        if self._late is None:
+            return
+        with self.lock:
+            late, self._late = self._late, None
+            if late is None or self.failure is not None:
+                return
+            seq, kept = self._scribe.claim.seq, self.beside
+            draft, self.beside = late
+            try:
+                self._owed = draft() or self._owed
+            except Exception as error:  # noqa: BLE001 - whatever it is, the code has gone on: no further row fits
+                self.failure = self.failure or error
+            except BaseException:  # an interrupt: the code has its outcome, and may go on
+                if self._scribe.claim.seq == seq:
+                    self._late = late
+                raise
+            finally:
+                self.beside = kept
+
+    def _catch_up_with(self, late: object) -> None:
+        if self._late is late:
+            self.catch_up()
+
     def close(self, why: str | None) -> None:
         """Take no further rows."""
-        self.failure = self.failure or RunStoppedError(self.scribe.claim.run_id, None, why or "has ended")
+        self.failure = self.failure or RunStoppedError(self._scribe.claim.run_id, None, why or "has ended")
 
     def flush(self) -> None:
         """Have everything written that was drafted so far."""
@@ -81,7 +139,7 @@ class Pen:
             self._backlog.popleft()()
 
     def _hand_over(self, append: Append, loop: asyncio.AbstractEventLoop | None, *, background: bool) -> Waiter:
-        store = self.scribe.store
+        store = self._scribe.store
         try:
             if background:
                 return self._bounded(store.post(append, partial(self._settle, append)))
@@ -108,9 +166,9 @@ class Pen:
         with self.lock:
             if error is not None:
                 self.failure = error
-                self.scribe.lost()
+                self._scribe.lost()
             else:
-                self.scribe.settled(append, kept=kept)
+                self._scribe.settled(append, kept=kept)
 
 
 def joined(appends: list[Append]) -> Append:

@@ -75,6 +75,7 @@ class GroupCommit:
     def _reset(self) -> None:
         self._lead = threading.Lock()
         self._queue: deque[Job] = deque()
+        self._soon: deque[Callable[[], None]] = deque()  # what is to be done after a nap, before others are looked for
         self._flight: list[Job] = []
         self._closed = False
         self._helper: threading.Thread | None = None
@@ -99,6 +100,12 @@ class GroupCommit:
         if settled is not None and not self._napping:
             self._wake_helper(urgent=False)
         return job
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Have the thread do this when it has napped. It may post what it is about, and raises nothing."""
+        self._soon.append(work)
+        if not self._napping:
+            self._wake_helper(urgent=False)
 
     def finish(self, job: Job) -> Any:
         """The result of posted work. It is durable on return."""
@@ -135,6 +142,7 @@ class GroupCommit:
 
     def close(self) -> None:
         """Finish what waits, then refuse more. A leader that is stuck is reported, not waited for without end."""
+        self._do_soon()
         self._closed = True  # first: as long as others may write, a moment without a leader may never come
         end = time.monotonic() + _CLOSE_PATIENCE
         while self._lead.locked():
@@ -243,6 +251,11 @@ class GroupCommit:
             if self._queue or self._flight:
                 self._wake_helper()
 
+    def _do_soon(self) -> None:
+        with contextlib.suppress(IndexError):  # there is no more
+            while True:
+                self._soon.popleft()()
+
     def _wake_helper(self, *, urgent: bool = True) -> None:
         if self._helper is None:
             # A daemon: a program that never closes its trail still ends. Started before it is known: close joins it.
@@ -258,6 +271,7 @@ class GroupCommit:
                 self._napping = True  # said by the helper alone: whoever reads it before or after rings once too often
                 _nap(bell)
                 self._napping = False  # before it looks: what comes later rings again
+            self._do_soon()
             while self._queue or self._flight:  # in flight: should its leader be interrupted, nobody else may come
                 with self._lead:
                     if self._queue or self._flight:

@@ -50,6 +50,10 @@ class Grouped(Generic[W]):
         self._check_writable()
         return partial(self._group.finish, self._group.post(append, settled))
 
+    def soon(self, work: Callable[[], None]) -> None:
+        """Have something done in a moment, on a thread of the store's own, and before it is closed."""
+        self._group.soon(work)
+
     def submit(
         self, append: Append, loop: asyncio.AbstractEventLoop, settled: Settled | None = None
     ) -> asyncio.Future[bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +13,9 @@ from everstep.capturing.seams import upgrades
 from everstep.capturing.session import boundary
 from everstep.capturing.wire import revived
 from everstep.run.lanes import Lane
+
+_TRACE = "trace"  # in the extensions of a request: what is told of it on its way
+_SENT = ".receive_response_headers.started"  # said when it was sent whole, by HTTP/1 and by HTTP/2
 
 
 def patch(hx: ModuleType) -> None:
@@ -29,12 +32,14 @@ def patch(hx: ModuleType) -> None:
         request.read()
 
         def live() -> tuple[Head, Any]:
-            response = plain(self, request)
+            with _traced(request.extensions, call, _trace):
+                response = plain(self, request)
             answers.append(response)
             return _head(response), _Source(response.stream)
 
         answers: list[Any] = []
-        head, chunks = upgrades.call(lane, _call(hx, lane, request), live, hx.__name__)
+        call = _call(hx, lane, request)
+        head, chunks = upgrades.call(lane, call, live, hx.__name__)
         return answers[0] if chunks is None else _response(hx, head, body(chunks), answers)
 
     async def handle_async_request(self: Any, request: Any) -> Any:
@@ -44,12 +49,14 @@ def patch(hx: ModuleType) -> None:
         await request.aread()
 
         async def live() -> tuple[Head, Any]:
-            response = await awaited(self, request)
+            with _traced(request.extensions, call, _awaited_trace):
+                response = await awaited(self, request)
             answers.append(response)
             return _head(response), _AwaitedSource(response.stream)
 
         answers: list[Any] = []
-        head, chunks = await upgrades.call_awaited(lane, _call(hx, lane, request), live, hx.__name__)
+        call = _call(hx, lane, request)
+        head, chunks = await upgrades.call_awaited(lane, call, live, hx.__name__)
         return answers[0] if chunks is None else _response(hx, head, awaited_body(chunks), answers)
 
     hx.HTTPTransport.handle_request = handle_request
@@ -65,6 +72,45 @@ def _call(hx: ModuleType, lane: Lane, asked: Any) -> Call:
         return revived(kind, message, hx)
 
     return request(asked.method, str(asked.url), asked.headers, asked.content, revive, lane.run.captured.unknown)
+
+
+class _traced:  # noqa: N801 - it is used as a function is
+    """While this lasts httpcore tells also us what it does with a request. Whoever is told already hears the same."""
+
+    __slots__ = ("_extensions", "_ours", "_own")
+
+    def __init__(self, extensions: dict[str, Any], call: Call, trace: Any) -> None:
+        self._extensions, self._own = extensions, extensions.get(_TRACE)
+        self._ours = None if call.sent is None else trace(self._own, call.sent)
+
+    def __enter__(self) -> None:
+        if self._ours is not None:
+            self._extensions[_TRACE] = self._ours
+
+    def __exit__(self, *_: object) -> None:
+        if self._own is not None:
+            self._extensions[_TRACE] = self._own
+        else:
+            self._extensions.pop(_TRACE, None)
+
+
+def _trace(own: Any, sent: Callable[[], None]) -> Callable[[str, Any], Any]:
+    def trace(name: str, info: Any) -> Any:
+        if name.endswith(_SENT):
+            sent()
+        return None if own is None else own(name, info)
+
+    return trace
+
+
+def _awaited_trace(own: Any, sent: Callable[[], None]) -> Callable[[str, Any], Any]:
+    async def trace(name: str, info: Any) -> None:
+        if name.endswith(_SENT):
+            sent()
+        if own is not None:
+            await own(name, info)
+
+    return trace
 
 
 def _head(response: Any) -> Head:
