@@ -46,7 +46,7 @@ def main() -> None:
         cells = [] if options.only == "cost" else faithful(folder, options.repeats, tools, options.case)
         costly = options.only == "cost" or not (options.only or options.case)
         timed, commit = costing(folder, options, tools) if costly else ([], [])
-    figures = cost.figures(timed, commit) if timed else []
+    figures = cost.figures(timed) if timed else []
     tables = written(cells, timed, commit, figures, missing, facts, options.repeats)
     save(facts, cells, timed, commit, figures)
     if cells and timed and not options.no_page:
@@ -93,7 +93,10 @@ def written(
     if timed:
         rows = page.costs(timed, missing)
         usual = statistics.median(commit)
-        one = f"One commit of SQLite alone, synced: {min(commit):.2f} ms at least, {usual:.2f} ms median."
+        one = (
+            f"One commit of SQLite alone, synced, in a loop of nothing else: {min(commit):.2f} ms at least, "
+            f"{usual:.2f} ms median. Figures in commits are in those that the bare program makes after its calls."
+        )
         print(f"\n{page.text(rows)}\n\n{one}\n\n" + "\n".join(map(str, figures)))
         print(f"\n{sum(each.met for each in figures)} of {len(figures)} targets met")
         asked = [["figure", "median (range)", "target", ""], *(_cells(each) for each in figures)]

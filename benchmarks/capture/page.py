@@ -11,7 +11,10 @@ from benchmarks.capture.fidelity import Cell
 
 BEGIN, END = "<!-- begin: made by `make bench-capture` -->", "<!-- end: made by `make bench-capture` -->"
 PAGE = Path("docs/explanation/capture-compared.md")
-_NAMES = {"bare": "bare", "memory": "bare, answered from memory", "record": "", "replay": ""}
+_NAMES = {
+    "bare": "bare", "memory": "bare, answered from memory", "committed": "bare, with a commit after each call",
+    "record": "", "replay": "",
+}  # fmt: skip
 _WIDE = 62  # characters of a row's name on the screen
 
 
@@ -39,7 +42,7 @@ def costs(found: Sequence[Timed], missing: dict[str, str]) -> list[list[str]]:
             _NAMES[what] or f"{what}, {tool}",
             *_least_and_median(calls), *_least_and_median(streams),
             f"{statistics.median(each.whole for each in group):,.0f}",
-            "" if what in {"memory", "replay"} else f"{statistics.median(each.start for each in group):,.0f}",
+            "" if what not in {"bare", "record"} else f"{statistics.median(each.start for each in group):,.0f}",
             "" if what != "record" else f"{statistics.median(each.bytes for each in group) / 1e3:.2f}",
         ])  # fmt: skip
     return [head, *rows, *([f"{tool}: {why}", *[""] * (len(head) - 1)] for tool, why in missing.items())]

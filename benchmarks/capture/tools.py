@@ -74,6 +74,14 @@ class Tool:
 
 
 @dataclass(frozen=True)
+class Floor(Tool):
+    """The program alone, with one commit of SQLite after each call: what is durable then cannot take less."""
+
+    def record(self, folder: Path, program: Sequence[str], environment: dict[str, str]) -> Ran:  # noqa: D102 - as above
+        return super().record(folder, program, {**environment, "BENCH_COMMITS": str(folder / STATE / "floor.db")})
+
+
+@dataclass(frozen=True)
 class Everstep(Tool):
     """`everstep record`, `everstep replay`."""
 
@@ -151,6 +159,7 @@ def environment(url: str, key: str, compiled: Path, **more: str) -> dict[str, st
 
 
 BARE = Tool("bare")
+FLOOR = Floor("bare, with a commit after each call")
 EVERSTEP = Everstep("everstep", "everstep")
 EVERSTEP_ASYNC = Everstep("everstep, async", "everstep", durability="async")
 EVERSTEP_SYNC = Everstep("everstep, sync", "everstep", durability="sync")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.capture.cost import Timed
+from benchmarks.capture.cost import Timed, figures
 from benchmarks.capture.fidelity import cell, outcome, verdict
 from benchmarks.capture.page import BEGIN, END, PAGE, costs, markdown, rewritten
-from benchmarks.capture.tools import Ran
+from benchmarks.capture.tools import BARE, EVERSTEP_ASYNC, EVERSTEP_SYNC, FLOOR, Ran
 from tests.capture.running import ROOT
 
 RECORDED = Ran(0, "a\ndone\n", "", 1.0)
@@ -60,3 +60,13 @@ def test_costs_are_the_least_and_the_median_of_all_rounds() -> None:
     table = markdown(costs(found, {"reeltime": "reeltime is not installed"}))
     assert "| bare | 1.00 | 10.00 |   |   | 5 | 3 |   |" in table
     assert "| reeltime: reeltime is not installed |" in table
+
+
+def test_a_synced_call_counts_in_commits_that_are_made_in_its_place() -> None:
+    taken = {BARE: 2.0, FLOOR: 2.5, EVERSTEP_ASYNC: 2.1, EVERSTEP_SYNC: 3.5}
+    found = [Timed(tool.name, "paced", 1, calls=[value + 1.0]) for tool, value in taken.items()]
+    for tool, what in ((BARE, "bare"), (BARE, "memory"), (FLOOR, "committed"), (EVERSTEP_SYNC, "replay")):
+        found.append(Timed(tool.name, what, 1, calls=[taken[tool]]))
+    found += [Timed(tool.name, "record", 1, calls=[taken[tool]]) for tool in (EVERSTEP_ASYNC, EVERSTEP_SYNC)]
+    synced = [figure.value for figure in figures(found) if figure.unit == " commits"]
+    assert synced == pytest.approx([3.0, 3.0])

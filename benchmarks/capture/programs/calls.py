@@ -17,6 +17,8 @@ ANSWER = {
     "usage": {"prompt_tokens": 700, "completion_tokens": 8, "total_tokens": 708},
 }  # fmt: skip
 
+ROW = os.urandom(int(os.environ["BENCH_COMMITTED"]))
+
 with open(os.environ["BENCH_PROMPTS"], encoding="utf-8") as file:  # noqa: PTH123 - a plain program
     PROMPTS = json.load(file)
 
@@ -31,6 +33,30 @@ client = OpenAI(
 create = client.chat.completions.create
 
 
+class Commits:
+    """Durable commits of SQLite and nothing else: a row as large as a call, stored plain. Without a path, none."""
+
+    def __init__(self, path: str | None) -> None:
+        self.connection = None
+        if path is not None:
+            import apsw  # noqa: PLC0415 - the others do not need it
+
+            self.connection = apsw.Connection(path)
+            self.connection.execute("pragma journal_mode = wal")
+            self.connection.execute("pragma synchronous = full")
+            self.connection.execute("create table log (id integer primary key, data blob not null)")
+
+    def commit(self) -> None:
+        """Make one."""
+        if self.connection is not None:
+            self.connection.execute("begin immediate")
+            self.connection.execute("insert into log (data) values (?)", (ROW,))
+            self.connection.execute("commit")
+
+
+commit = Commits(os.environ.get("BENCH_COMMITS")).commit
+
+
 def now() -> int:
     """Nanoseconds, of the clock of the system."""
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
@@ -42,6 +68,7 @@ def main(calls: int, streams: int) -> None:
     for number in range(calls + 1):
         start = now()
         create(model="gpt-test", messages=[{"role": "user", "content": PROMPTS[number % len(PROMPTS)]}])
+        commit()
         if number:
             seconds["calls"].append((now() - start) / 1e9)
     for _ in range(streams):
