@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from everstep.capturing import meanwhile, turns
 from everstep.capturing.calls import Call
+from everstep.capturing.known import known_inputs
 from everstep.capturing.reviving import error_on_record, exit_on_record
 from everstep.capturing.threads import Ticket
 from everstep.codec import record
@@ -70,8 +71,8 @@ class Exchange:
         self.turns: list[float] = []  # where its parts stand among what was awaited; 0 where that is all one
         if loop is not None and (task := asyncio.current_task()) is not None:
             self._task, self._cancels = task, task.cancelling()
-        inputs = meanwhile.inputs_of(call, lane)
-        call.sent = functools.partial(meanwhile.sent, self)
+        inputs, self._body = known_inputs(lane, call)  # with what the row says that tells of both, it and the outcome
+        inputs = inputs or meanwhile.inputs_of(call, lane)
         self.session.broken.go_on()
         self._begin_others(lane)
         try:
@@ -119,7 +120,7 @@ class Exchange:
     def recorded(self) -> tuple[Any, list[Any]]:
         """Head and chunks on record; a head of None if the call failed before there was one."""
         entry = self.outcome if self.cancelled is None else self.run.entry(self.cancelled)
-        payload = self.run.payload(entry)
+        payload = self.run.payload(entry, self._body)
         self._read = payload if self.cancelled is None else None
         stored = payload[record.OUTPUT] if len(payload) > record.OUTPUT else None
         if stored is None:
@@ -231,12 +232,11 @@ class Exchange:
         self.ask.lane.busy = None  # the code goes on between the chunks
         run.at_work.discard(inner.scope)
         inner.scope.waits = True
+        self.call.sent = functools.partial(meanwhile.sent, self)
         self._began = time.perf_counter()
-        if run.pen is None or not inner.scope.start:
+        if run.pen is None or not inner.scope.start or not self.call.external:
             return None
-        if self.call.external:
-            return flow.announce(run, self.ask, self.call, inner, self.loop)  # type: ignore[arg-type] # a step, as far as that goes
-        return None
+        return flow.announce(run, self.ask, self.call, inner, self.loop)  # type: ignore[arg-type] # a step, as far as that goes
 
     def answered(self, head: Any) -> None:
         """The other side began to answer."""

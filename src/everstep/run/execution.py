@@ -177,17 +177,17 @@ class Execution(Telling, Stoppable):
         assert self.trail is not None  # noqa: S101 - a run without a store has no rows
         return Reader(self.trail.store).entries(self.trail.store.run(self.run_id), seq, seq)[0]
 
-    def payload(self, entry: chain.Entry) -> list[Any]:
-        """What a row carries, its classes found where the code can name them."""
+    def payload(self, entry: chain.Entry, body: bytes | None = None) -> list[Any]:
+        """What a row carries, its classes found where the code can name them; with its body, if that was unpacked."""
         try:
-            return self._read(entry)
+            return self._read(entry, body)
         except EverstepError as error:
             self.cannot_read(error)
             raise
 
-    def _read(self, entry: chain.Entry) -> list[Any]:
+    def _read(self, entry: chain.Entry, body: bytes | None) -> list[Any]:
         assert self.pen is not None  # noqa: S101 - a run without a store has no rows
-        body = frame.unpack(entry.data[chain.KEY_SIZE :])
+        body = frame.unpack(entry.data[chain.KEY_SIZE :]) if body is None else body
         found: list[Any] = self.reach.decode(body, self.pen.scribe.fetch)
         if PLACEHOLDER in body and PLACEHOLDER in encode(found[record.OUTPUT :]):
             faults.warn_of_redaction(self.run_id, entry)

@@ -355,9 +355,13 @@ class Rehearsal(Execution):
         payload = read_payload(entry, Reader(self.trail.store).fetch)
         return payload[place] if len(payload) > place else None
 
-    def _read(self, entry: Entry) -> list[Any]:
+    def _read(self, entry: Entry, body: bytes | None) -> list[Any]:
         assert self.trail is not None  # noqa: S101 - as above
-        return read_payload(entry, Reader(self.trail.store).fetch, self.reach.decode)
+        fetch = Reader(self.trail.store).fetch
+        if body is None:
+            return read_payload(entry, fetch, self.reach.decode)
+        found: list[Any] = self.reach.decode(body, fetch)
+        return found
 
     def note(self, ask: Ask, *_: Any, **__: Any) -> None:
         """Note that a step was served: there is no other outcome here that is logged."""
