@@ -67,19 +67,18 @@ class RecordedChunks(Iterator[Any]):
         self.exchange, self.rest = exchange, iter(chunks)
         self._part = 0
 
-    @threads.away
     def __next__(self) -> Any:
+        exchange = self.exchange
         for chunk in self.rest:
             self._part += 1
-            turns.part_due(self.exchange, self._part)
-            self.exchange.chunks.append(chunk)
+            turns.part_due(exchange, self._part)
+            exchange.chunks.append(chunk)
             if chunk != _NOTHING:
                 return chunk
-        if not self.exchange.over:
-            self.exchange.served()
+        if not exchange.over:
+            exchange.served()
         raise StopIteration
 
-    @threads.away
     def close(self) -> None:
         """Read no further."""
         self.exchange.left()

@@ -92,6 +92,14 @@ class Clock:
 
 def hand_of(lane: Lane | None) -> Hand | None:
     """The hand that a lane looks at, None where that is the clock of the world."""
+    try:
+        known: Hand | None = lane.hand  # type: ignore[union-attr] # None has none either
+    except AttributeError:
+        return _inherited(lane)
+    return known
+
+
+def _inherited(lane: Lane | None) -> Hand | None:
     found, hand = lane, None
     while found is not None:
         try:

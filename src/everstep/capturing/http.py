@@ -24,6 +24,7 @@ from everstep.trail import providers
 Headers = list[tuple[str, str]]
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # they change nothing, so they may go again
 _JSON_BEGINS = (b"{", b"[")
+_read_json = json.JSONDecoder().raw_decode
 _BOUNDARY = re.compile(r'boundary="?([^";]+)')
 _HIDDEN = PLACEHOLDER.decode()
 # The last event of an answer in events: of OpenAI's chat and what is like it, of Anthropic's messages, of responses.
@@ -105,9 +106,12 @@ def _asked(body: bytes, kind: str) -> Any:
         text = body.decode()
     except UnicodeDecodeError:
         return body
-    if "json" in kind or body.startswith(_JSON_BEGINS):
+    is_json = body.startswith(_JSON_BEGINS)
+    if is_json or "json" in kind:
         try:
-            found = json.loads(text)
+            found, end = _read_json(text) if is_json else (None, 0)
+            if end != len(text):  # what is around it is looked at, too
+                found = json.loads(text)
         except ValueError:
             return text
         # The order of settings means nothing; further in, that of a tool's parameters may mean something to a model.
@@ -169,22 +173,28 @@ class _Form:
         """Head and chunks of a stored answer; or of what a fork has put in its place: any value is the body of one."""
         if not isinstance(stored, Mapping) or "status" not in stored:
             stored = {"status": 200, "body": json.dumps(stored), "headers": [["content-type", "application/json"]]}
-        kept = stored.get("body", b"")
+        get = stored.get
+        kept = get("body", b"")
         body = str(kept).encode() if isinstance(kept, str) else bytes(kept)
-        cookies = iter(stored.get("jar", ()))
-        headers = [
-            (name, "{}={}{}".format(*next(cookies, ("", value, ""))) if name.lower() == "set-cookie" else str(value))
-            for name, value in stored.get("headers", ())
-        ]
-        head = Head(stored["status"], headers, stored.get("version", "HTTP/1.1"), stored.get("reason", ""))
-        coding = (head.get("content-encoding") or "").strip().lower()
-        # Chunks that say nothing stay: they had their turns among others, and whoever reads passes over them.
-        ends = accumulate(stored.get("sizes") or (), initial=0)
-        chunks = [body[start:end] for start, end in pairwise(ends)] or [body]
-        if not stored.get("raw"):
-            chunks = codings.encoded(chunks, coding, ended=not stored.get("open"))
+        headers = [(name, str(value)) for name, value in get("headers", ())]
+        rest = get("version", "HTTP/1.1"), get("reason", "")
+        head = Head(stored["status"], headers, *rest)
+        if head.get("set-cookie") is not None:
+            cookies = iter(get("jar", ()))
+            baked = [
+                (name, "{}={}{}".format(*next(cookies, ("", value, ""))) if name.lower() == "set-cookie" else value)
+                for name, value in headers
+            ]
+            head = Head(stored["status"], baked, *rest)
+        chunks = [body]
+        if sizes := get("sizes"):
+            # Chunks that say nothing stay: they had their turns among others, and whoever reads passes over them.
+            chunks = [body[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
+        coding = head.get("content-encoding")
+        if coding is not None and not get("raw"):
+            chunks = codings.encoded(chunks, coding.strip().lower(), ended=not get("open"))
         if head.length is not None:  # what is stored is decoded and cleaned; the headers stay what they were
-            head.length = sum(map(len, chunks)) + stored.get("missing", 0)
+            head.length = sum(map(len, chunks)) + get("missing", 0)
         return head, chunks
 
     def used(self, asked: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:

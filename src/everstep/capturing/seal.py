@@ -40,6 +40,7 @@ _CHANGES = {
     "os.remove": 0, "os.rename": 1, "os.rmdir": 0, "os.mkdir": 0, "os.link": 1, "os.symlink": 1, "os.truncate": 0,
     "os.chmod": 0, "os.chown": 0, "os.utime": 0, "shutil.rmtree": 0, "shutil.move": 1, "shutil.copyfile": 1,
 }  # fmt: skip
+_LOOKED_AT = frozenset({"open", *_OUTSIDE, *_CHANGES})
 # Which argument is the open folder that a path is relative to, if one is.
 _FOLDERS = {
     "os.remove": 1, "os.rename": 3, "os.rmdir": 1, "os.mkdir": 2, "os.link": 3, "os.symlink": 2, "os.chmod": 2,
@@ -231,9 +232,10 @@ _hooked = False
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:
-    seal = _sealed
-    if seal is not None and (event == "open" or event in _OUTSIDE or event in _CHANGES) and _applies():
-        seal.look(event, args)
+    if event in _LOOKED_AT:  # few are, and a library causes many: `id` is one
+        seal = _sealed
+        if seal is not None and _applies():
+            seal.look(event, args)
 
 
 def _applies() -> bool:

@@ -188,6 +188,11 @@ class Gate:
         ticket = self.queue(turn)
         if ticket is None:
             self.went(turn)
+        else:
+            self._pass_inside(ticket)
+
+    @away
+    def _pass_inside(self, ticket: Ticket) -> None:
         self.pass_(ticket)
 
     async def pass_awaited(self, ticket: Ticket | None) -> None:

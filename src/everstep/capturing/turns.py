@@ -82,5 +82,7 @@ async def outcome_due_awaited(exchange: Exchange) -> None:
 
 
 def _turn(exchange: Exchange, part: int) -> float:
-    turns = [] if exchange.ask.recorded is None else exchange.ask.recorded.turns
-    return turns[part] if part < len(turns) else 0
+    recorded = exchange.ask.recorded
+    if recorded is None or not recorded.turns:
+        return 0
+    return recorded.turns[part] if part < len(recorded.turns) else 0

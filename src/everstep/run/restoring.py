@@ -9,11 +9,13 @@ from everstep.codec.chain import Entry
 from everstep.codec.record import read_ops, read_payload
 from everstep.errors import BECAME_STREAM, NO_STREAM, DivergenceError
 from everstep.journal.track import Recorded, flags_of
-from everstep.model import STATUSES, Status, StepError
+from everstep.model import STATUS_NUMBER, Status, StepError
 from everstep.run import faults
 from everstep.run.asked import Ask
 from everstep.run.execution import Execution
 from everstep.run.lanes import Scope
+
+_FAILED, _RESTORED = STATUS_NUMBER[Status.FAILED], Status.RESTORED
 
 
 def serve(run: Execution, ask: Ask) -> Any:
@@ -48,7 +50,7 @@ def restored(run: Execution, ask: Ask, payload: list[Any] | None = None) -> tupl
     assert recorded is not None and entry is not None  # noqa: PT018, S101 - whoever serves has looked
     lane = ask.lane
     lane.seen = max(lane.seen, entry.seq)
-    is_failure, call, error = STATUSES[entry.status] is Status.FAILED, ask.call, None
+    is_failure, call, error = entry.status == _FAILED, ask.call, None
     if payload is None:
         payload = run.payload(entry) if is_failure or call is None else []  # a graph reads values when it needs them
     if call is not None:
@@ -56,13 +58,15 @@ def restored(run: Execution, ask: Ask, payload: list[Any] | None = None) -> tupl
     if is_failure:
         error = faults.raised_again(payload[record.ERROR], run.reach)
         faults.mark(error, lane.scope, entry.seq)
-    inside = [] if recorded.id is None else sorted(run.journal.inside(recorded.id), key=_ended)
-    run.log += [_logged(parent, step) for parent, step in inside]
+    inside: list[tuple[int, Recorded]] = []
+    if recorded.id is not None:
+        inside = sorted(run.journal.inside(recorded.id), key=_ended)
+        run.log += [_logged(parent, step) for parent, step in inside]
     if lane.scope.place is not None and lane.scope.has_set():
         for _, step in (*inside, (0, recorded)):
             lane.scope.override(_names(step.outcome))
     child = None if call is None else call.child
-    run.note(ask, recorded.id or entry.seq, entry.duration / 1000, Status.RESTORED, error, child)
+    run.note(ask, recorded.id or entry.seq, entry.duration / 1000, _RESTORED, error, child)
     if run.events:
         run.tell("step_restored", entry)
     return payload[record.OUTPUT] if len(payload) > record.OUTPUT else None, error
@@ -84,12 +88,12 @@ def _logged(parent: int, step: Recorded) -> tuple[Any, ...]:
     scope, entry = Scope(None, "", 0, 1), step.outcome
     scope.id = parent
     assert entry is not None  # noqa: S101 - only what has an outcome is restored
-    return step.name, step.id or entry.seq, scope, entry.duration / 1000, Status.RESTORED, failure_of(entry), None, None
+    return step.name, step.id or entry.seq, scope, entry.duration / 1000, _RESTORED, failure_of(entry), None, None
 
 
 def failure_of(entry: Entry) -> StepError | None:
     """What a row says of a failure."""
-    if STATUSES[entry.status] is not Status.FAILED:
+    if entry.status != _FAILED:
         return None
     kept = read_payload(entry, None)[record.ERROR]
     return StepError(*kept[:2])
