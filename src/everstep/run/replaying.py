@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from everstep.codec.chain import Entry
 from everstep.errors import DivergenceError, JournalError, PrunedError
 from everstep.journal.track import metadata_of
 from everstep.model import FINISHED, KIND_NUMBER, STATUSES, Kind, Run, Status
@@ -44,6 +45,7 @@ class Replay(Life):
     lenient = False
     rerun: frozenset[str] = frozenset()
     above: Rehearsal | None = None  # the replay of the run that this one is a child of
+    entries: list[Entry]  # the record, as it was when this began
 
     def begin(
         self,
@@ -62,10 +64,10 @@ class Replay(Life):
         self._check_workflow(row)
         if row.base > 0:
             raise PrunedError(run_id, 0, row.base, way_out=WHOLE)
-        self._entries = Reader(self.trail.store).entries(row, 0, row.seq)
-        self.workflow.check_kind(run_id, metadata_of(self._entries[0]))
+        self.entries = Reader(self.trail.store).entries(row, 0, row.seq)
+        self.workflow.check_kind(run_id, metadata_of(self.entries[0]))
         self.run = Rehearsal(
-            self.trail, run_id, self.workflow.name, self._entries, lenient=self.lenient, rerun=self.rerun,
+            self.trail, run_id, self.workflow.name, self.entries, lenient=self.lenient, rerun=self.rerun,
             as_child=self.as_child, lease=self.lease,
         )  # fmt: skip
         self.run.flow, self.run.life = replay_flow, self._below
@@ -75,10 +77,10 @@ class Replay(Life):
         self.run.root.up = here()
         read_forks(self.run, row)
         if row.forked_from is not None:
-            self.run.forked.others = called_again(self.run, self.workflow.changed_since(metadata_of(self._entries[0])))
+            self.run.forked.others = called_again(self.run, self.workflow.changed_since(metadata_of(self.entries[0])))
         self.args, self.kwargs = args, kwargs
         if not args and not kwargs:
-            self.args, self.kwargs = self.workflow.parameters.spread(self._inputs(self._entries[0]))
+            self.args, self.kwargs = self.workflow.parameters.spread(self._inputs(self.entries[0]))
         heart.begin(self.run)
         return None
 
@@ -94,7 +96,7 @@ class Replay(Life):
     def end(self, value: Any, error: BaseException | None, loop: asyncio.AbstractEventLoop | None) -> Iterator[Waiter]:
         """Compare how the code ended with how the run did."""
         del loop
-        run, last = self.run, self._entries[-1]
+        run, last = self.run, self.entries[-1]
         run.closing.close(run.root.scope)
         if run.interrupted is not None:
             raise run.interrupted
@@ -115,7 +117,7 @@ class Replay(Life):
 
     def compare_state(self, values: Mapping[str, Any]) -> None:
         """See whether these values stand in the state at the end of the run, as they do in its record."""
-        run, last = self.run, self._entries[-1]
+        run, last = self.run, self.entries[-1]
         if run.divergence is None and not run.came_to_the_end and last.kind == _END:
             with suppress(DivergenceError):  # it is among those that were found
                 run.compare_state(last, values)
@@ -147,9 +149,9 @@ class Replay(Life):
     def report(self, run: Run, mode: str, took: float) -> ReplayReport:
         """What was found, of a replay that took so many milliseconds."""
         found = self.run.found if self.lenient else self.run.found[:1]
-        was, now = metadata_of(self._entries[0]), self.workflow.fingerprint()
+        was, now = metadata_of(self.entries[0]), self.workflow.fingerprint()
         versions = changed_versions(was, now)
-        beyond = {None} if self._error is not None else {None, self._entries[-1].seq}  # rows where it had failed
+        beyond = {None} if self._error is not None else {None, self.entries[-1].seq}  # rows where it had failed
         went_past = run.status is Status.FAILED and bool(found) and found[0].seq in beyond
         parted = found[0].cause if found else None
         return ReplayReport(
