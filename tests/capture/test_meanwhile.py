@@ -20,6 +20,7 @@ import pytest
 import requests
 
 import everstep
+from everstep.capturing import meanwhile
 from everstep.capturing.session import capture
 from everstep.errors import ClosedError, UnstorableError
 from everstep.model import Kind
@@ -250,3 +251,83 @@ def test_tasks_go_on_though_rows_of_long_ago_are_on_their_way(tmp_path: Path, mo
         assert len(outcomes(trail)) == 12
         with capture(trail, "run", mode="verify"):
             assert asyncio.run(program()) == said
+
+
+@pytest.mark.parametrize("hx", [httpx, httpx2], ids=["httpx", "httpx2"])
+def test_a_request_that_is_sent_twice_at_once_is_left_as_it_was(hx: Any, tmp_path: Path) -> None:
+    async def program() -> bool:
+        async with hx.AsyncClient(base_url=server.url) as client:
+            request = client.build_request("POST", "/v1/chat/completions", json=question("Hello"))
+            for _ in range(3):
+                await asyncio.gather(*(client.send(request) for _ in range(3)))
+        return "trace" in request.extensions
+
+    with ModelServer() as server, everstep.open(tmp_path / "trail.db") as trail, capture(trail, "run"):
+        assert asyncio.run(program()) is False
+
+
+def test_what_a_library_asks_that_does_not_tell_when_it_was_sent_is_refused_before(tmp_path: Path) -> None:
+    with answering("{}") as (url, asked), everstep.open(tmp_path / "trail.db") as trail, capture(trail, "run"):
+        with pytest.raises(UnstorableError):
+            requests.post(f"{url}/v1/chat/completions", data=HALF, timeout=10)
+        assert asked == []
+
+
+def test_an_answer_that_cannot_be_stored_costs_no_row_before_it(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "trail.db") as trail:
+        with (
+            answering('{"model": "\\ud800"}') as (url, _),
+            ModelServer() as server,
+            capture(trail, "run", durability="exit"),
+        ):
+            httpx.post(f"{server.url}/v1/chat/completions", json=question("First"))
+            with pytest.raises(UnstorableError):
+                httpx.post(f"{url}/v1/chat/completions", json=question("Second"))
+            httpx.post(f"{server.url}/v1/chat/completions", json=question("Third"))
+        assert len(outcomes(trail)) == 2
+
+
+def test_what_a_signal_handler_raises_while_a_row_is_drafted_is_not_of_the_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Alarm(Exception):  # noqa: N818 - as a program may call it
+        pass
+
+    put, alarms = meanwhile._put, [Alarm()]
+
+    def interrupted(*args: Any, **about: Any) -> Any:
+        if alarms and threading.current_thread() is threading.main_thread():
+            raise alarms.pop()
+        return put(*args, **about)
+
+    monkeypatch.setattr(meanwhile, "_put", interrupted)
+    monkeypatch.setattr("everstep.store.commit._NAP", 30.0)  # else the store's thread may come first
+    with ModelServer() as server, everstep.open(tmp_path / "trail.db") as trail:
+        with capture(trail, "run", durability="async"), httpx.Client(base_url=server.url) as client:
+            client.post("/v1/chat/completions", json=question("First"))
+            with pytest.raises(Alarm):
+                client.post("/v1/chat/completions", json=question("Second"))
+            client.post("/v1/chat/completions", json=question("Third"))
+        asked = [step.inputs["body"]["messages"][0]["content"] for step in outcomes(trail) if step.error is None]
+        assert asked == ["First", "Third"]
+
+
+def test_who_closes_a_trail_waits_for_a_row_that_is_being_drafted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, begun = meanwhile._put, threading.Event()
+
+    def slow(*args: Any, **about: Any) -> Any:
+        begun.set()
+        time.sleep(0.3)
+        return put(*args, **about)
+
+    monkeypatch.setattr(meanwhile, "_put", slow)
+    path = tmp_path / "trail.db"
+    trail = everstep.open(path)
+    with ModelServer() as server, pytest.raises(ClosedError), capture(trail, "run", durability="async"):
+        httpx.post(f"{server.url}/v1/chat/completions", json=question("Hello"))
+        assert begun.wait(30)
+        trail.close()
+    with everstep.open(path, read_only=True) as other:
+        assert len(outcomes(other)) == 1

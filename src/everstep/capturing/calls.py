@@ -48,5 +48,5 @@ class Call:
     is_temporary: Callable[[Any], bool] | None = None  # whether an answer says that to ask later may help
     is_whole: Callable[[Any, Sequence[Any]], bool] | None = None  # whether head and chunks are all of an answer
     is_telemetry: bool = False  # it is no step: sent where calls are live, and not recorded
-    is_late: bool = False  # nobody changes what is asked, nor what was answered: both can be looked at later
-    sent: Callable[[], None] | None = None  # to be called once it was sent, if the seam can tell, to use the wait
+    is_late: bool = False  # its seam tells when it was `sent`: what is asked, and answered, can be looked at later
+    sent: Callable[[], None] | None = None  # to be called then, to use the wait for the answer

@@ -83,7 +83,7 @@ def request(
         name, asked, FORM, revive, external=external, unknown=unknown, node_type=node_type, is_temporary=_is_temporary,
         is_whole=_is_whole,
         is_hidden=lambda: PLACEHOLDER in body or _HIDDEN in "\n".join((url, *headers.values())),
-        is_telemetry=model is None and is_telemetry(method, parts.hostname, parts.path), is_late=True,
+        is_telemetry=model is None and is_telemetry(method, parts.hostname, parts.path),
     )  # fmt: skip
 
 

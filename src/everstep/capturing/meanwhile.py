@@ -62,6 +62,7 @@ def inputs_of(call: Call, lane: Lane) -> Inputs | None:
 
 def sent(exchange: Exchange) -> None:
     """A call was sent, and nothing is left but to wait for its answer. Raises UnstorableError."""
+    exchange.call.sent = None  # they know each other: left so, the garbage collector would have to find every call
     token = CURRENT.set(exchange.ask.lane)  # what is done here is no part of the call: Ctrl-C waits until it is done
     try:
         if exchange.run.pen is not None:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from everstep.codec.chain import Entry
 from everstep.errors import EverstepError, RunStoppedError
 from everstep.store.base import Append, Keyframe
+from everstep.store.commit import is_interrupt
 from everstep.trail.late import asyncio
 from everstep.trail.scribe import Scribe
 from everstep.trail.trail import Trail
@@ -84,19 +85,19 @@ class Pen:
     @property
     def may_be_late(self) -> bool:
         """Whether rows that nobody waits for may be drafted `later`: no crash loses more by it."""
-        return self._durability == "exit" or (self._durability == "async" and self._soon is not None)
+        return self._durability == "async" and self._soon is not None
 
     def later(self, draft: Callable[[], Waiter]) -> Waiter:
         """Have a row drafted when there is time: before any other, when somebody looks, and in a moment at the latest.
 
         `draft` drafts and sends it; what it raises, the next row does. What is given is to be waited for: older rows.
         """
+        assert self._soon is not None  # noqa: S101 - it may be late
         with self.lock:
             self.ready()
             late = self._late = draft, self.beside
             self.beside = {}
-            if self._durability == "async" and self._soon is not None:
-                self._soon(partial(self._catch_up_with, late))
+            self._soon(partial(self._catch_up_with, late))
             owed, self._owed = self._owed, None
             return owed
 
@@ -112,18 +113,19 @@ class Pen:
             draft, self.beside = late
             try:
                 self._owed = draft() or self._owed
-            except Exception as error:  # noqa: BLE001 - whatever it is, the code has gone on: no further row fits
-                self.failure = self.failure or error
-            except BaseException:  # an interrupt: the code has its outcome, and may go on
-                if self._scribe.claim.seq == seq:
-                    self._late = late
-                raise
+            except BaseException as error:  # what it means is decided here
+                if not isinstance(error, Exception) or is_interrupt(error):
+                    if self._scribe.claim.seq == seq:
+                        self._late = late
+                    raise
+                self.failure = self.failure or error  # the code has gone on: no further row fits
             finally:
                 self.beside = kept
 
     def _catch_up_with(self, late: object) -> None:
-        if self._late is late:
-            self.catch_up()
+        with self.lock:  # also if another thread is at it: whoever closes the store waits for that
+            if self._late is late:
+                self.catch_up()
 
     def close(self, why: str | None) -> None:
         """Take no further rows."""

@@ -102,7 +102,7 @@ class GroupCommit:
         return job
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Have the thread do this when it has napped. It may post what it is about, and raises nothing."""
+        """Have the thread do this when it has napped, or twice. It may post what it is about, and raises nothing."""
         self._soon.append(work)
         if not self._napping:
             self._wake_helper(urgent=False)
@@ -185,10 +185,9 @@ class GroupCommit:
         try:
             self._commit(batch)
         except Exception as error:  # anything, for the reason below
-            # What failed the transaction failed all who shared it. But for what a signal handler raised, which comes to
-            # the main thread alone: that is an interrupt, and none of theirs.
-            if not isinstance(error, _FAILURES) and threading.current_thread() is threading.main_thread():
+            if is_interrupt(error):
                 raise
+            # What failed the transaction failed all who shared it.
             for job in batch:
                 job.error = error
         self._takes = max(time.monotonic() - began, self._takes * _SLOW_TO_FORGET)
@@ -252,9 +251,10 @@ class GroupCommit:
                 self._wake_helper()
 
     def _do_soon(self) -> None:
-        with contextlib.suppress(IndexError):  # there is no more
-            while True:
-                self._soon.popleft()()
+        for work in tuple(self._soon):
+            work()
+            with contextlib.suppress(ValueError):  # last: who closes meanwhile does it too, and so waits for it
+                self._soon.remove(work)
 
     def _wake_helper(self, *, urgent: bool = True) -> None:
         if self._helper is None:
@@ -281,6 +281,11 @@ class GroupCommit:
                 if not self._queue:
                     bell.put(_URGENT)  # for a second one, which an interrupt may have left behind
                     return
+
+
+def is_interrupt(error: Exception) -> bool:
+    """Whether an error came from a signal handler, which is run by the main thread: then it is not of what failed."""
+    return not isinstance(error, _FAILURES) and threading.current_thread() is threading.main_thread()
 
 
 def _nap(bell: SimpleQueue[bool]) -> None:

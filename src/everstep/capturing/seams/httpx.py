@@ -32,7 +32,7 @@ def patch(hx: ModuleType) -> None:
         request.read()
 
         def live() -> tuple[Head, Any]:
-            with _traced(request.extensions, call, _trace):
+            with _traced(request.extensions, call, _Trace):
                 response = plain(self, request)
             answers.append(response)
             return _head(response), _Source(response.stream)
@@ -49,7 +49,7 @@ def patch(hx: ModuleType) -> None:
         await request.aread()
 
         async def live() -> tuple[Head, Any]:
-            with _traced(request.extensions, call, _awaited_trace):
+            with _traced(request.extensions, call, _AwaitedTrace):
                 response = await awaited(self, request)
             answers.append(response)
             return _head(response), _AwaitedSource(response.stream)
@@ -71,46 +71,56 @@ def _call(hx: ModuleType, lane: Lane, asked: Any) -> Call:
             return made
         return revived(kind, message, hx)
 
-    return request(asked.method, str(asked.url), asked.headers, asked.content, revive, lane.run.captured.unknown)
+    call = request(asked.method, str(asked.url), asked.headers, asked.content, revive, lane.run.captured.unknown)
+    call.is_late = True
+    return call
+
+
+class _Trace:
+    """Hears what httpcore says, and the program's `own` after it."""
+
+    __slots__ = ("own", "sent")
+
+    def __init__(self, there: Any, sent: Callable[[], None]) -> None:
+        self.own: Any = there.own if isinstance(there, _Trace) else there
+        self.sent = sent
+
+    def __call__(self, name: str, info: Any) -> Any:
+        if name.endswith(_SENT):
+            self.sent()
+        return None if self.own is None else self.own(name, info)
+
+
+class _AwaitedTrace(_Trace):
+    async def __call__(self, name: str, info: Any) -> None:
+        if name.endswith(_SENT):
+            self.sent()
+        if self.own is not None:
+            await self.own(name, info)
 
 
 class _traced:  # noqa: N801 - it is used as a function is
-    """While this lasts httpcore tells also us what it does with a request. Whoever is told already hears the same."""
+    """While this lasts httpcore tells also us what it does with a request. Whoever is told already hears the same.
 
-    __slots__ = ("_extensions", "_ours", "_own")
+    A request may be sent several times at once: then the last of them tells, and what the program put there comes back.
+    """
 
-    def __init__(self, extensions: dict[str, Any], call: Call, trace: Any) -> None:
-        self._extensions, self._own = extensions, extensions.get(_TRACE)
-        self._ours = None if call.sent is None else trace(self._own, call.sent)
+    __slots__ = ("_extensions", "_ours")
+
+    def __init__(self, extensions: dict[str, Any], call: Call, kind: type[_Trace]) -> None:
+        self._extensions = extensions
+        self._ours: _Trace | None = None if call.sent is None else kind(extensions.get(_TRACE), call.sent)
 
     def __enter__(self) -> None:
         if self._ours is not None:
             self._extensions[_TRACE] = self._ours
 
     def __exit__(self, *_: object) -> None:
-        if self._own is not None:
-            self._extensions[_TRACE] = self._own
-        else:
-            self._extensions.pop(_TRACE, None)
-
-
-def _trace(own: Any, sent: Callable[[], None]) -> Callable[[str, Any], Any]:
-    def trace(name: str, info: Any) -> Any:
-        if name.endswith(_SENT):
-            sent()
-        return None if own is None else own(name, info)
-
-    return trace
-
-
-def _awaited_trace(own: Any, sent: Callable[[], None]) -> Callable[[str, Any], Any]:
-    async def trace(name: str, info: Any) -> None:
-        if name.endswith(_SENT):
-            sent()
-        if own is not None:
-            await own(name, info)
-
-    return trace
+        there = self._extensions.get(_TRACE)
+        if isinstance(there, _Trace) and there is self._ours:
+            del self._extensions[_TRACE]
+            if there.own is not None:
+                self._extensions[_TRACE] = there.own
 
 
 def _head(response: Any) -> Head:
