@@ -7,7 +7,7 @@ import re
 import stat
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
@@ -82,17 +82,23 @@ def connect(path: str, *, read_only: bool, patience: float = BUSY_SECONDS) -> ap
         return _connect_to_read(path)
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
     connection.set_busy_timeout(int(patience * 1000))
-    connection.set_wal_hook(_fold_log)
+    connection.wal_autocheckpoint(0)  # who writes folds the log: SQLite would leave an error of that with the commit
     connection.execute("pragma synchronous = full; pragma secure_delete = on")  # what is let go of is overwritten
     return connection
 
 
-def _fold_log(connection: apsw.Connection, _: str, pages: int) -> int:
-    """After a commit: fold the log into the file, if it has become long."""
-    if pages >= _LOG_PAGES:
-        with suppress(apsw.Error):  # the commit stands, whatever comes of this; the next one tries again
+def fold_log(connection: apsw.Connection) -> int:
+    """After a commit: fold the log into the file, if it has become long. After how many pages to look again.
+
+    Folded, it is written over from its beginning, unless somebody still reads it: the next commit looks whether it was.
+    """
+    try:
+        pages = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+        if pages >= _LOG_PAGES:
             connection.wal_checkpoint()
-    return apsw.SQLITE_OK
+    except apsw.Error:  # the commit stands, whatever comes of this; the next one tries again
+        return 1
+    return max(1, _LOG_PAGES - pages)
 
 
 def _connect_to_read(path: str) -> apsw.Connection:

@@ -55,6 +55,7 @@ class SqliteStore(Grouped[apsw.Connection]):
         self._lock_file = -1 if read_only else open_lock(self.where + "-lock")
         self._cache = ValueCache(beside=self.where)
         self._searching = threading.Lock()  # those who write to the index by turns and read it hold each other up
+        self._look_at_log = 0  # how many pages the writer has written by then
         self._group = GroupCommit(self._commit, self.where, is_free=self._is_free)
         self._inode, self._next_look = os.stat(self.where).st_ino, 0.0  # noqa: PTH116 - paths are text here
         watch(self)
@@ -101,6 +102,9 @@ class SqliteStore(Grouped[apsw.Connection]):
             for job in jobs:
                 self._try(connection, execute, job, guarded=guarded)
             execute("commit")
+            written = connection.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]
+            if written >= self._look_at_log:
+                self._look_at_log = written + schema.fold_log(connection)
         except BaseException as error:  # an interrupt too: no transaction may stay open behind it
             with contextlib.suppress(apsw.Error):  # the disk fails here too: the next leader rolls it back first
                 if connection.in_transaction:
@@ -132,6 +136,7 @@ class SqliteStore(Grouped[apsw.Connection]):
         self._check_open()
         if self._writer is None:  # after a fork
             self._writer = schema.connect(self.where, read_only=False, patience=self._patience)
+            self._look_at_log = 0
             self._lock_file = open_lock(self.where + "-lock")
         return self._writer
 
