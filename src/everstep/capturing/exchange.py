@@ -21,7 +21,7 @@ from everstep.codec import record
 from everstep.errors import DivergenceError, EverstepError, HiddenValueError, RunStoppedError, UnknownOutcomeError
 from everstep.journal.track import AGAIN, TURNS
 from everstep.model import Kind, Status
-from everstep.run import faults, flow
+from everstep.run import effects, faults, flow
 from everstep.run.execution import Execution
 from everstep.run.flow import Suspended
 from everstep.run.lanes import CURRENT, Lane
@@ -236,7 +236,7 @@ class Exchange:
         self._began = time.perf_counter()
         if run.pen is None or not inner.scope.start or not self.call.external:
             return None
-        return flow.announce(run, self.ask, self.call, inner, self.loop)  # type: ignore[arg-type] # a step, as far as that goes
+        return effects.announce(run, self.ask, self.call, inner, self.loop)  # type: ignore[arg-type] # a step, as far as that goes
 
     def answered(self, head: Any) -> None:
         """The other side began to answer."""

@@ -6,7 +6,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from everstep.errors import UnknownLoopError
-from everstep.run.flow import CALL, DELIVER, RESTART, SLEEP, SUSPEND, WAIT, Flow, Suspended
+from everstep.run.asked import Ask
+from everstep.run.execution import Execution
+from everstep.run.flow import (
+    CALL,
+    DELIVER,
+    RESTART,
+    SLEEP,
+    SUSPEND,
+    WAIT,
+    Flow,
+    Suspended,
+    attempts,
+    completed,
+)
 from everstep.run.lanes import CURRENT, OF_TASK, Lane
 from everstep.run.spawning import knows_loop
 from everstep.trail.late import asyncio
@@ -47,6 +60,35 @@ def drive(
                 _leave(lane, what, what_with)
         except BaseException as raised:  # noqa: BLE001 - the flow decides on all of them
             error = raised
+
+
+def call_once(
+    run: Execution, ask: Ask, step: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """Call a new step that announces nothing, and record it, on this thread: what its flow would do, without it.
+
+    Nearly every step of plain code is one. Should this fail, the flow goes on from there.
+    """
+    inner = run.enter(ask, 1)
+    duration: float | None = None
+    try:
+        inner.plain = True
+        token = CURRENT.set(inner)
+        try:
+            value = call(*args, **kwargs)
+        finally:
+            CURRENT.reset(token)
+        duration = run.leave(ask)
+        waiter = completed(run, ask, step, inner, value, duration, None)
+        if callable(waiter):
+            waiter()
+        if run.events:
+            run.tell_outcome(ask, None)
+        ask.scope = None  # they know each other: left so, the garbage collector would have to find every step
+        return value  # noqa: TRY300 - what comes after it is about failures
+    except BaseException as error:  # noqa: BLE001 - the flow decides on all of them
+        rest = attempts(run, ask, step, None, broken=(inner, duration, error))
+    return drive(rest, ask.lane, call, args, kwargs)
 
 
 def _leave(lane: Lane, what: int, seq: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from everstep.codec import record
 from everstep.codec.chain import Entry
@@ -21,11 +21,11 @@ from everstep.errors import (
     UnknownOutcomeError,
     ValueRefused,
 )
-from everstep.journal.track import OUTPUT
 from everstep.model import Kind, Status
 from everstep.run import faults
 from everstep.run.arguments import Inputs
 from everstep.run.asked import Ask
+from everstep.run.effects import announce
 from everstep.run.execution import Execution
 from everstep.run.lanes import Lane, Scope
 from everstep.run.outcomes import is_outcome, not_an_outcome
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 CALL, WAIT, SLEEP, DELIVER, SUSPEND, FOREVER, RESTART = range(7)
 Flow = Generator[tuple[int, Any], Any, Any]
+Loop: TypeAlias = "asyncio.AbstractEventLoop | None"  # None where the code does not await
+Broken: TypeAlias = tuple[Lane, float | None, BaseException]  # where it was tried, how long that took if it returned
 _PATIENCE = 5.0  # seconds for a lane to come to a step that it has on record
 
 
@@ -56,29 +58,36 @@ def came_of_stopping(error: BaseException) -> bool:
     return any(isinstance(each, stopped) for level in faults.levels(error) for each in level)
 
 
-def step_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.AbstractEventLoop) -> Flow:
+def step_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: Loop) -> Flow:
     """One awaited step, from the request to its outcome."""
     if lane.run.stopping == RESTARTING and not lane.stopped:
         # Not refused: for an error a task group would cancel the steps at work beside it. But on its way out it is.
         yield RESTART, None
-    return (yield from asked_flow(lane, step, args, kwargs, loop))
-
-
-def asked_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: asyncio.AbstractEventLoop | None) -> Flow:
-    """Ask for a step now; what is left to do, up to its outcome."""
     run = lane.run
-    ask = run.ask(lane, step.name, inputs_of(run, step, args, kwargs))
-    return (run.flow or ask_flow)(run, ask, step, loop)
+    return (yield from (run.flow or ask_flow)(run, asked(lane, step, args, kwargs), step, loop))
 
 
-def ask_flow(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEventLoop | None) -> Flow:
+def asked(lane: Lane, step: AnyStep, args: Any, kwargs: Any) -> Ask:
+    """Ask for a step."""
+    run = lane.run
+    return run.ask(lane, step.name, inputs_of(run, step, args, kwargs))
+
+
+def is_new(run: Execution, ask: Ask) -> bool:
+    """Whether nothing is on record that a step could have to do with: so it is with nearly every one."""
+    if ask.recorded is not None or run.forked.reusable:
+        return False
+    return ask.lane.track is not None or not run.journal.scopes
+
+
+def ask_flow(run: Execution, ask: Ask, step: AnyStep, loop: Loop) -> Flow:
     """A step that was asked for, up to its outcome."""
-    if ask.recorded is None and not run.journal.scopes and not run.forked.reusable:
-        return _attempts(run, ask, step, loop)  # with one generator less around it: nearly no step is on record
+    if is_new(run, ask):
+        return attempts(run, ask, step, loop)  # with one generator less around it
     return _recorded_flow(run, ask, step, loop)
 
 
-def _recorded_flow(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEventLoop | None) -> Flow:
+def _recorded_flow(run: Execution, ask: Ask, step: AnyStep, loop: Loop) -> Flow:
     """A step of a run that has something on record: perhaps this one."""
     lane, recorded = ask.lane, ask.recorded
     if recorded is not None:
@@ -100,7 +109,7 @@ def _recorded_flow(run: Execution, ask: Ask, step: AnyStep, loop: asyncio.Abstra
     again = run.forked.take(ask.name, ask.digest) if run.forked.reusable and recorded is None else None
     if recorded is None and run.journal.scopes:
         yield from in_place(run, ask)
-    return (yield from _attempts(run, ask, step, loop, again))
+    return (yield from attempts(run, ask, step, loop, again))
 
 
 def in_place(run: Execution, ask: Ask) -> Flow:
@@ -135,7 +144,7 @@ def _going_on(run: Execution, ask: Ask) -> Flow:
         run.check_stopped(ask.lane, ask.name)
 
 
-def _reused(run: Execution, ask: Ask, step: AnyStep, entry: Entry, loop: asyncio.AbstractEventLoop | None) -> Flow:
+def _reused(run: Execution, ask: Ask, step: AnyStep, entry: Entry, loop: Loop) -> Flow:
     """Record what another run had for this step, as its own."""
     inner = run.enter(ask, 1)
     value = run.payload(entry)[record.OUTPUT]
@@ -144,56 +153,69 @@ def _reused(run: Execution, ask: Ask, step: AnyStep, entry: Entry, loop: asyncio
     return value
 
 
-def _attempts(  # noqa: C901 - one generator and not two: every step goes through it
-    run: Execution, ask: Ask, step: AnyStep, loop: asyncio.AbstractEventLoop | None, again: Entry | None = None
+def attempts(
+    run: Execution,
+    ask: Ask,
+    step: AnyStep,
+    loop: Loop,
+    again: Entry | None = None,
+    broken: Broken | None = None,
 ) -> Flow:
-    """Call the function until it succeeds, or its policy is exhausted; unless there is a row to be used `again`."""
+    """Call the function until it succeeds, or its policy is exhausted; unless there is a row to be used `again`.
+
+    The first attempt may be `broken` already.
+    """
     recorded = ask.recorded
     reopened = None if recorded is None else recorded.reopened  # then the attempts before that count no more
-    limit = step.retry.attempts + (reopened or 0)
-    attempt = 0 if recorded is None else recorded.attempt
+    attempt = (0 if recorded is None else recorded.attempt) + (broken is not None)
     try:
         if again is not None:
             return (yield from _reused(run, ask, step, again, loop))
+        if broken is not None and (yield from _gives_up(run, ask, step, broken, attempt, loop)):
+            raise broken[-1]  # noqa: TRY301 - it is the step's own, and noted below as any other
         while True:
             attempt += 1
-            inner = run.enter(ask, attempt)
-            duration = returned = None
+            inner, returned = run.enter(ask, attempt), None
             try:
                 if loop is not None or step.external:
                     yield from _ready(run, ask, step, inner, loop, again=reopened is not None)
                 value = yield CALL, inner
-                duration = returned = run.leave(ask)
+                returned = run.leave(ask)
                 if ask.recorded is not None and ask.recorded.outcome is not None:
                     return (yield from _reopened(run, ask, inner, ask.recorded.outcome.seq, loop))
-                waiter = completed(run, ask, step, inner, value, duration, loop)
-                if loop is not None or run.restarts or run.events:
-                    yield from settled(run, ask, waiter, loop)
-                elif callable(waiter):
-                    waiter()  # here: on this thread the driver could do no more
+                waiter = completed(run, ask, step, inner, value, returned, loop)
+                yield from settled(run, ask, waiter, loop)
                 return value  # noqa: TRY300 - what comes after it is about failures
-            except BaseException as error:  # what it means is decided below
-                duration = run.leave(ask) if duration is None else duration
-                if not is_outcome(run, error, inner):
-                    not_an_outcome(run, ask, error)
+            except BaseException as error:  # what it means is decided there
+                if (yield from _gives_up(run, ask, step, (inner, returned, error), attempt - (reopened or 0), loop)):
                     raise
-                # What a function did is not done again because of what it returned.
-                is_last = returned is not None or attempt >= limit or not step.retry.applies(error)
-                yield from _failed(run, ask, inner, error, duration, loop, is_last=is_last)
-                if is_last:
-                    ask.scope = None  # it is not broken off, whatever it ended with
-                    raise
-            yield SLEEP, step.retry.delay(attempt)
-            ask.recorded = None
     except BaseException as error:  # those that are no Exception end most steps without an outcome, and are noted
         if not isinstance(error, Exception) and ask.scope is not None:
             broken_off(run, ask, error, loop)
         raise
     finally:
-        ask.scope = None  # they know each other: left so, the garbage collector would have to find every step
+        ask.scope = broken = None  # they know each other: left so, the garbage collector would have to find every step
 
 
-def _reopened(run: Execution, ask: Ask, inner: Lane, seq: int, loop: asyncio.AbstractEventLoop | None) -> Flow:
+def _gives_up(run: Execution, ask: Ask, step: AnyStep, broken: Broken, attempt: int, loop: Loop) -> Flow:
+    """Record an attempt that failed, if that is an outcome. Whether the step ends with it; if not, after a pause."""
+    inner, returned, error = broken
+    duration = run.leave(ask) if returned is None else returned
+    if not is_outcome(run, error, inner):
+        not_an_outcome(run, ask, error)
+        return True
+    # What a function did is not done again because of what it returned.
+    is_last = returned is not None or attempt >= step.retry.attempts or not step.retry.applies(error)
+    yield from _failed(run, ask, inner, error, duration, loop, is_last=is_last)
+    if is_last:
+        ask.scope = None  # it is not broken off, whatever it ended with
+    else:
+        yield SLEEP, step.retry.delay(inner.scope.attempt)
+        ask.recorded = None
+    return is_last
+
+
+def _reopened(run: Execution, ask: Ask, inner: Lane, seq: int, loop: Loop) -> Flow:
     """A step whose code was gone through for the sake of tasks that it left at work: its outcome is known."""
     run.check_left(inner.scope)
     if loop is not None and ask.call is None:
@@ -201,9 +223,7 @@ def _reopened(run: Execution, ask: Ask, inner: Lane, seq: int, loop: asyncio.Abs
     return serve(run, ask)
 
 
-def _ready(
-    run: Execution, ask: Ask, step: AnyStep, inner: Lane, loop: asyncio.AbstractEventLoop | None, *, again: bool
-) -> Flow:
+def _ready(run: Execution, ask: Ask, step: AnyStep, inner: Lane, loop: Loop, *, again: bool) -> Flow:
     """Wait until the loop has time for a step, then announce an effect. Raises RunStoppedError if it came too late."""
     inner.scope.external = step.external
     turn = None if loop is None else enter_turn(loop)
@@ -240,7 +260,7 @@ def settled(
     run: Execution,
     ask: Ask,
     waiter: Waiter,
-    loop: asyncio.AbstractEventLoop | None,
+    loop: Loop,
     error: BaseException | None = None,
 ) -> Flow:
     """Wait until an outcome is durable, tell of it, then wait for its turn."""
@@ -361,24 +381,6 @@ def broken_off(
                 )  # fmt: skip
     elif not isinstance(error, Suspended | GeneratorExit):
         run.interrupt(error)
-
-
-def announce(run: Execution, ask: Ask, step: AnyStep, inner: Lane, loop: Any) -> Any:
-    """Record that an external effect is about to happen. What to wait for, whatever the run's durability."""
-    inner.scope.start = False
-    inner.scope.id, waiter = run.put(
-        ask, loop, now=True, kind=Kind.INTENT, status=Status.ACTIVE, attempt=inner.scope.attempt, external=True,
-        id=inner.scope.id, metadata=_where_to(run, ask, step),
-    )  # fmt: skip
-    return waiter
-
-
-def _where_to(run: Execution, ask: Ask, step: AnyStep) -> dict[str, Any] | None:
-    """Where the outcome goes in the state, for whoever answers what it was; the state of a graph is its nodes'."""
-    if ask.call is not None:
-        names = list(ask.call.names)
-        return {OUTPUT: [names[0] if len(names) == 1 else names, False]} if names else None
-    return None if step.output is None or run.is_graph else {OUTPUT: [step.output, step.append]}
 
 
 def _unknown(run: Execution, ask: Ask, step: AnyStep) -> Flow:
