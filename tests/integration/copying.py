@@ -97,7 +97,7 @@ def notes(trail: Trail, run_id: str, *texts: str) -> None:
 def noise(count: int) -> list[str]:
     """Texts that stay long when they are compressed: a few dozen are worth a keyframe."""
     chance = random.Random(1)
-    return [chance.randbytes(2_000).hex() for _ in range(count)]
+    return [chance.randbytes(4_000).hex() for _ in range(count)]
 
 
 def names(trail: Trail, run_id: str) -> Iterator[str]:

@@ -148,9 +148,9 @@ def close(trail: everstep.Trail) -> bool:
 
 
 def works(run: everstep.Recorder, name: str, number: int) -> Callable[[], everstep.StepRecord]:
-    """The kinds of work of a recorder in turn; one in eight makes a keyframe soon."""
+    """The kinds of work of a recorder in turn; one in eight makes a keyframe."""
     if number % 8 == 7:
-        return lambda: run.step(name, append={"log": [name], "bulk": ["y" * 50_000]})
+        return lambda: run.step(name, append={"log": [name], "bulk": [random.randbytes(45_000) for _ in range(3)]})
     return lambda: run.step(name, append={"log": [name]})
 
 

@@ -19,7 +19,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path, chance = tmp_path_factory.mktemp("made") / "trail.db", random.Random(1)
     with everstep.open(path) as trail, trail.record("r", workflow="w") as run:
         for number in range(300):
-            run.step("s", append={"log": [{"n": number, "noise": chance.randbytes(300)}]}, set={"last": number})
+            run.step("s", append={"log": [{"n": number, "noise": chance.randbytes(700)}]}, set={"last": number})
     return path
 
 

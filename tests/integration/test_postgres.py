@@ -299,7 +299,7 @@ def test_a_state_is_asked_for_in_four_questions_however_many_pieces_it_has(
     with everstep.open(postgres) as trail:
         run, chance = trail.record("r"), random.Random(1)
         for _ in range(4):
-            run.step("load", append={"items": [chance.randbytes(300).hex() for _ in range(400)]})
+            run.step("load", append={"items": [chance.randbytes(600).hex() for _ in range(400)]})
         run.step("last", set={"done": True})
         state = trail.state("r")
         monkeypatch.setattr(postgres_reading, "ask", ask)

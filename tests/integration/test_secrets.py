@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -153,11 +154,12 @@ def plant_in(trail: everstep.Trail, plant: Planter) -> None:
     for number in range(40):  # a keyframe or two
         run.step(
             "bulk",
-            append={"log": [f"{number} " * 1000, token(f"bulk {number}")]},
+            append={"log": [random.randbytes(4_000), token(f"bulk {number}")]},
             set={"api_key": plain(f"bulk name {number}")},
         )
     run.finish({"secret": plain("finish"), "t": token("finish by shape")})
     own = trail.runs(limit=1)[0].id
+    assert trail.store.keyframe(own, trail.run(own).head) is not None
     with trail.fork(
         own,
         3,

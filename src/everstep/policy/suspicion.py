@@ -41,6 +41,7 @@ _BACKWARDS = Pattern(BACKWARDS.encode())
 LONGEST_NAME = 64
 # The encoding of a list or tuple of _TWO whose first item is a str or bytes that may be the name of a secret.
 _TWO = b"\x92"
+_TEXTS = frozenset(bytes((sign,)) for sign in (*range(0xA1, 0xC0), 0xC4, 0xD9))  # what such an item begins with
 _PAIR = Pattern(
     rb"\x92(?:[\xa1-\xbf]|[\xd9\xc4].)[A-Za-z0-9_.-]{0,60}?(?i:%s)" % HINTS.encode(),
     re.DOTALL,
@@ -72,8 +73,9 @@ class Suspicion:
             self._signs.setdefault(byte, []).append(partial(self._holds_name, pattern))
         for rule in rules:
             for literal in () if rule.in_run else map(str.encode, rule.literals):
-                byte = min(rule.sign or literal, key=_commonness)
-                self._signs.setdefault(byte, []).append(partial(_holds_literal, literal, _pattern_of(rule)))
+                rarest = min(literal, key=_commonness)
+                check = partial(_holds_literal, rarest, literal, _pattern_of(rule))
+                self._signs.setdefault(rule.sign[0] if rule.sign else rarest, []).append(check)
         self._meaningless = bytes(byte for byte in range(256) if byte not in self._signs)
         self._always = any(not rule.literals for rule in rules)
 
@@ -128,13 +130,15 @@ def _pattern_of(rule: Rule) -> Pattern | None:
     return Pattern(rule.loose.encode()) if rule.loose else None
 
 
-def _holds_literal(literal: bytes, loose: Pattern | None, data: bytes) -> object:
-    return literal in data and (loose is None or loose.search(data))
+def _holds_literal(rarest: int, literal: bytes, loose: Pattern | None, data: bytes) -> object:
+    # A byte is seen at once. The sign that led here may be one of a number.
+    return rarest in data and literal in data and (loose is None or loose.search(data))
 
 
 def _holds_pair(data: bytes) -> bool:
     at = data.find(_TWO)
-    while at >= 0 and not _PAIR.match(data, at):  # a search would crawl from one to the next
+    # A search would crawl from one to the next, and most are two numbers, or a byte of one.
+    while at >= 0 and not (data[at + 1 : at + 2] in _TEXTS and _PAIR.match(data, at)):
         at = data.find(_TWO, at + 1)
     return at >= 0
 

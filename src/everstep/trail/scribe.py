@@ -338,8 +338,11 @@ class Scribe:
         """The state's shape at the claim: from the newest keyframe, the rows since, and those still on their way."""
         if self.source is None:
             return Shadow(StateTree(self.fetch))
-        waiting = [entry for seq, entry in sorted(self._in_flight.items()) if seq <= self.claim.seq]
-        last = waiting[0].seq - 1 if waiting else self.claim.seq
+        last, waiting = self.claim.seq, list[Entry]()
+        # Rows become durable in their order: before one that is not on its way, none is, whatever an interrupt left.
+        while last in self._in_flight:
+            waiting.insert(0, self._in_flight[last])
+            last -= 1
         tree, rows = Reader(self.store).tree(self.store.run(self.source), last, self.fetch)
         shadow = Shadow(tree)
         for entry in (*rows, *waiting):

@@ -11,7 +11,7 @@ from everstep.codec.keyframe import StateTree
 from everstep.codec.values import Kept, view
 from everstep.errors import StateError
 
-KEYFRAME_BYTES = 64 * 1024  # of changes, after which the state is worth a keyframe
+KEYFRAME_BYTES = 128 * 1024  # of changes, after which the state is worth a keyframe
 _AT_TOP = SET, APPEND  # operations of which a list of names tells whether they fit
 _LISTS = frozenset(sign for sign in range(256) if is_list(bytes((sign,))))  # what the encodings of lists begin with
 Taken: TypeAlias = tuple[list[Any], bytes]  # operations at the top whose values are encoded, and so is the output

@@ -4,6 +4,7 @@ import random
 import threading
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,6 +19,7 @@ from everstep.errors import (
     UnstorableError,
 )
 from everstep.model import Kind, Status, StepError
+from everstep.trail import scribe
 
 
 def test_a_step_is_read_back_with_everything_that_was_said_of_it(trail: everstep.Trail) -> None:
@@ -232,13 +234,35 @@ def test_threads_may_share_a_recorder(trail: everstep.Trail) -> None:
     assert trail.verify().ok
 
 
+def test_a_keyframe_tells_of_every_step_whatever_an_interrupt_left(trail: everstep.Trail) -> None:
+    """Promises 1 and 7: of one step nobody heard that it was durable, and another was cut off as it was drafted."""
+    run = trail.record("r")
+
+    def interrupted(number: int, place: Any, name: str) -> None:
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(place, name, Mock(side_effect=KeyboardInterrupt))
+            run.step("s", append={"log": [number]})
+
+    interrupted(0, scribe.Scribe, "settled")
+    for number in range(1, 4):
+        run.step("s", append={"log": [number]})
+    interrupted(4, scribe, "plain_row")
+    for number in range(4, 9):
+        run.step("s", append={"log": [number]}, set={"bulk": random.randbytes(50_000)})
+    run.finish()
+    kept = trail.store.keyframe("r", trail.run("r").head)
+    assert kept is not None
+    assert trail.state("r")["log"] == list(range(9))
+    assert trail.verify("r").ok
+
+
 def test_a_long_run_continued_many_times_folds_to_what_was_put_in(trail: everstep.Trail) -> None:
     """Promises 7 and 11: keyframes, pieces and continued writers tell the same state as the steps."""
     chance, expected = random.Random(7), list[Any]()
     for round_number in range(6):
         run = trail.record("r")
         for number in range(40):
-            item = {"round": round_number, "n": number, "noise": chance.randbytes(600)}
+            item = {"round": round_number, "n": number, "noise": chance.randbytes(1_200)}
             if chance.random() < 0.1 and expected:
                 at = chance.randrange(len(expected))
                 run.step("edit", set={("log", at): item})

@@ -159,7 +159,7 @@ def test_a_state_nested_deeply_by_paths_does_not_stop_the_run(trail: everstep.Tr
     for _ in range(230):
         deep = {"d": deep}
     run.step("s", set={tuple(path[:-1]): deep})
-    for _ in range(6):
+    for _ in range(12):
         run.step("big", output=os.urandom(40_000))
     assert trail.verify().ok
 
