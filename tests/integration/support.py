@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -127,7 +128,7 @@ def small_trail(path: Path) -> Path:
 
 def rich_trail(path: Path) -> None:
     """A closed trail with one of everything: forks, checkpoints, failures, keyframes, segments, blobs, pruned rows."""
-    trail = everstep.open(path)
+    trail, chance = everstep.open(path), random.Random(1)
     with trail.record("parent", workflow="research", inputs={"topic": "x"}, tags={"user": "ada", "team": "a"}) as run:
         for number in range(40):
             run.step(f"s{number}", output={"text": f"message {number} " * 40, "n": number}, append_to="messages")
@@ -136,7 +137,7 @@ def rich_trail(path: Path) -> None:
         run.step("document", output="d" * 70_000, output_to="document")
         run.step("broken", error=ValueError("no such page"))
         for number in range(300):
-            run.step("fast", append={"numbers": [number, str(number) * 200]})
+            run.step("fast", append={"numbers": [number, chance.randbytes(300), chance.randbytes(300)]})
     with trail.fork("parent", 20, id="fork", set={"topic": "y"}, tags={"user": "bob"}) as run:
         run.step("other", output=1, output_to="result")
         run.step("failed", error=KeyError("k"), status="failed")
