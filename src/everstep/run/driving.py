@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from everstep.errors import UnknownLoopError
-from everstep.run.asked import Ask
-from everstep.run.execution import Execution
 from everstep.run.flow import (
     CALL,
     DELIVER,
@@ -17,12 +16,18 @@ from everstep.run.flow import (
     WAIT,
     Flow,
     Suspended,
+    ask_flow,
+    asked,
     attempts,
     completed,
+    is_new,
 )
 from everstep.run.lanes import CURRENT, OF_TASK, Lane
 from everstep.run.spawning import knows_loop
 from everstep.trail.late import asyncio
+
+if TYPE_CHECKING:
+    from everstep.run.flow import AnyStep
 
 _NONE: Mapping[str, Any] = {}
 
@@ -62,33 +67,44 @@ def drive(
             error = raised
 
 
-def call_once(
-    run: Execution, ask: Ask, step: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Any:
-    """Call a new step that announces nothing, and record it, on this thread: what its flow would do, without it.
+def call_step(lane: Lane, step: AnyStep, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Ask for a step of plain code, and go through it on this thread.
 
-    Nearly every step of plain code is one. Should this fail, the flow goes on from there.
+    Nearly every one is new and announces nothing: it is called and recorded here, as its flow would have it. Should
+    that fail, the flow goes on from there.
     """
-    inner = run.enter(ask, 1)
-    duration: float | None = None
+    run, call, ask = lane.run, step.function, None
+    inner = duration = None
     try:
-        inner.plain = True
-        token = CURRENT.set(inner)
-        try:
-            value = call(*args, **kwargs)
-        finally:
-            CURRENT.reset(token)
-        duration = run.leave(ask)
-        waiter = completed(run, ask, step, inner, value, duration, None)
-        if callable(waiter):
-            waiter()
-        if run.events:
-            run.tell_outcome(ask, None)
-        ask.scope = None  # they know each other: left so, the garbage collector would have to find every step
-        return value  # noqa: TRY300 - what comes after it is about failures
-    except BaseException as error:  # noqa: BLE001 - the flow decides on all of them
-        rest = attempts(run, ask, step, None, broken=(inner, duration, error))
-    return drive(rest, ask.lane, call, args, kwargs)
+        ask = asked(lane, step, args, kwargs)
+        if step.timeout is not None:
+            call, args, kwargs = step.timed(partial(call, *args, **kwargs)), (), _NONE
+        if is_new(run, ask) and not (step.external or run.flow or run.restarts):
+            inner = run.enter(ask, 1)
+            inner.plain = True
+            token = CURRENT.set(inner)
+            try:
+                value = call(*args, **kwargs)
+            finally:
+                CURRENT.reset(token)
+            duration = run.leave(ask)
+            waiter = completed(run, ask, step, inner, value, duration, None)
+            if callable(waiter):
+                waiter()
+            if run.events:
+                run.tell_outcome(ask, None)
+            ask.scope = None  # they know each other: left so, the garbage collector would have to find every step
+            return value
+        flow = (run.flow or ask_flow)(run, ask, step, None)
+    except BaseException as error:
+        if ask is None or inner is None:
+            if ask is not None:
+                run.leave(ask)
+            if isinstance(error, KeyboardInterrupt | SystemExit):  # its place may be taken, and no row says by what
+                run.interrupt(error)
+            raise
+        flow = attempts(run, ask, step, None, broken=(inner, duration, error))
+    return drive(flow, lane, call, args, kwargs)
 
 
 def _leave(lane: Lane, what: int, seq: int) -> None:

@@ -15,8 +15,8 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 from everstep.codec.homes import home_of
 from everstep.errors import EscapedStepWarning, StepTimeoutError
 from everstep.run.arguments import Parameters
-from everstep.run.driving import call_once, drive, drive_awaited, known_loop
-from everstep.run.flow import ask_flow, asked, is_new, step_flow
+from everstep.run.driving import call_step, drive_awaited, known_loop
+from everstep.run.flow import step_flow
 from everstep.run.given import check_seconds, check_word
 from everstep.run.heart import live_runs
 from everstep.run.lanes import CURRENT, OUTSIDE, Lane, here
@@ -112,13 +112,7 @@ class Step(Generic[P, R]):
         if lane is None:
             self.escaped()
             return self.function(*args, **kwargs)
-        run, ask = lane.run, asked(lane, self, args, kwargs)
-        call: Callable[..., Any] = self.function
-        if self.timeout is not None:
-            call, args, kwargs = self.timed(partial(call, *args, **kwargs)), (), {}
-        if is_new(run, ask) and not (self.external or run.flow or run.restarts):
-            return call_once(run, ask, self, call, args, kwargs)
-        return drive((run.flow or ask_flow)(run, ask, self, None), lane, call, args, kwargs)
+        return call_step(lane, self, args, kwargs)
 
     def timed(self, call: Callable[[], Any]) -> Callable[[], Any]:
         """The call, given up when it takes longer than it may."""
