@@ -223,10 +223,10 @@ class GroupCommit:
     @staticmethod
     def _deliver(batch: Sequence[Job], here: asyncio.AbstractEventLoop | None) -> None:
         """Tell each event loop once what of its work is done, and the one whose thread this is at once."""
-        by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+        by_loop: dict[asyncio.AbstractEventLoop, deque[Job]] = {}
         for job in batch:
             if job.loop is not None:
-                by_loop.setdefault(job.loop, []).append(job)
+                by_loop.setdefault(job.loop, deque()).append(job)
             elif job.settled is not None:
                 job.settled(job.error, job.result)
         for loop, jobs in by_loop.items():
@@ -296,14 +296,28 @@ def _nap(bell: SimpleQueue[bool]) -> None:
             pass
 
 
-def _settle(jobs: Sequence[Job]) -> None:
-    for job in jobs:
-        future = job.future
-        if job.settled is not None:
-            job.settled(job.error, job.result)
-        if future is None or future.done():
-            continue
-        if job.error is not None:
-            future.set_exception(job.error)
-        else:
-            future.set_result(job.result)
+def _settle(jobs: deque[Job]) -> None:
+    """Tell an event loop what was done, on its thread. What an interrupt cuts off is told when the loop goes on."""
+    try:
+        while jobs:
+            _tell(jobs[0])
+            jobs.popleft()
+    except Exception:
+        jobs.popleft()  # it would fail again
+        raise
+    finally:
+        if jobs and (loop := jobs[0].loop) is not None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon(_settle, jobs)
+
+
+def _tell(job: Job) -> None:
+    future = job.future
+    if job.settled is not None:
+        job.settled(job.error, job.result)
+    if future is None or future.done():
+        return
+    if job.error is not None:
+        future.set_exception(job.error)
+    else:
+        future.set_result(job.result)

@@ -107,11 +107,16 @@ def drafted(
     return Draft(scribe, [start], new)
 
 
-def made(scribe: Scribe, first: Sequence[Append], claim: Claim) -> Scribe:
-    """The scribe at the head of the run that it drafted the first rows of, now that it was created."""
+def made(scribe: Scribe, first: Sequence[Append], claim: Claim, *, kept: bool = True) -> Scribe:
+    """The scribe at the head of the run that it drafted the first rows of, now that it was created.
+
+    `kept` tells whether their keyframes were, too.
+    """
+    if scribe.source is not None and scribe.claim.generation != claim.generation:  # of a fork: it read another run
+        scribe.outdate()
     scribe.claim, scribe.source = claim, claim.run_id
     for append in first:
-        scribe.settled(append, kept=True)
+        scribe.settled(append, kept=kept)
     return scribe
 
 

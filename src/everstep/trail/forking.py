@@ -83,9 +83,9 @@ def fork(
         tags={**source.tags, **gated_tags(gate, tags)}, fork=(run_id, shared.seq), lease=held,
         entries=[entry for row in rows for entry in row.entries],
         blobs={name: blob for row in rows for name, blob in (row.blobs or {}).items()},
-        keyframe=next((row.keyframe for row in reversed(rows) if row.keyframe is not None), None),
     )  # fmt: skip
-    return made(scribe, rows, store.create(new))
+    # Without a keyframe: retention may have taken pieces of it away meanwhile, which is not looked at for a new run.
+    return made(scribe, rows, store.create(new), kept=False)
 
 
 def is_replaced(row: StepRecord) -> bool:

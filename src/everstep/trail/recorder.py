@@ -47,7 +47,7 @@ class Recorder:
     @property
     def seq(self) -> int:
         """The seq of the newest step."""
-        return self._scribe.claim.seq
+        return self._settled.seq
 
     def state(self) -> dict[str, Any]:
         """The values as they stand."""
@@ -85,6 +85,7 @@ class Recorder:
 
     def renew(self, lease: float = LEASE_SECONDS) -> None:
         """Keep the run for longer while a step takes its time; every step renews it too."""
+        self._scribe.check_process()
         self._scribe.store.renew(self._scribe.claim, lease)
 
     def release(self) -> None:
@@ -97,6 +98,7 @@ class Recorder:
     def _ready(self) -> None:
         if self._finished is not None:
             raise RunFinishedError(self.run_id, self._finished)
+        self._scribe.check_process()
         if self._unsettled is not None:
             self._put(self._unsettled)
         elif self._scribe.claim is not self._settled:
@@ -185,11 +187,13 @@ class AsyncRecorder:
 
     async def renew(self, lease: float = LEASE_SECONDS) -> None:
         """Keep the run for longer while a step takes its time; every step renews it too."""
+        self._scribe.check_process()
         await asyncio.to_thread(self._scribe.store.renew, self._scribe.claim, lease)
 
     async def release(self) -> None:
         """Give the run up as it stands, for another to continue."""
         if self._finished is None:
+            self._scribe.check_process()
             await asyncio.to_thread(self._scribe.store.renew, self._scribe.claim, 0)
 
     def _ready(self) -> None:

@@ -5,10 +5,11 @@ No waiting here: the two recorders hand what this drafts to the store and say ho
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from everstep import actual
 from everstep.codec import chain, frame, record
@@ -18,7 +19,7 @@ from everstep.codec.delta import DELETE, Differ
 from everstep.codec.keyframe import StateTree, thaw
 from everstep.codec.record import StepRecord, read_ops
 from everstep.codec.values import view
-from everstep.errors import ForkedError, StaleWriterError, StateError, UnstorableError
+from everstep.errors import DamagedError, ForkedError, PrunedError, StaleWriterError, StateError, UnstorableError
 from everstep.model import FINISHED, KIND_NUMBER, STATUS_NUMBER, CheckpointKind, Kind, Secret, Status, StepError
 from everstep.policy.redaction import Gate
 from everstep.store.base import Append, Claim, Keyframe, Store
@@ -28,6 +29,7 @@ from everstep.trail.packing import gated_row, opened, plain_row
 from everstep.trail.reading import Reader
 from everstep.trail.shadow import KEYFRAME_BYTES, Shadow
 
+T = TypeVar("T")
 _made = tuple.__new__
 _STEP = KIND_NUMBER[Kind.STEP]
 _ACTIVE, _COMPLETED, _FAILED = (STATUS_NUMBER[word] for word in (Status.ACTIVE, Status.COMPLETED, Status.FAILED))
@@ -67,6 +69,7 @@ class Scribe:
         self._outdated = False
         self.process = _Here.process  # a fork of it has the same right, and may not use it
         self.reopens = reopens  # the run had ended: its next step makes it active again
+        self._began = claim.seq if reopens else None  # where it stands as long as none has
 
     def step(self, name: str, **detail: Unpack[Detail]) -> Append:
         """The row of a step."""
@@ -117,7 +120,8 @@ class Scribe:
             stored = self._names[name] = text(self.gate, "name", name)
         columns = (seq, _STEP, _COMPLETED, stored, actual.time_ns() // 1000 - duration, duration)
         own = lane is None and len(meta) == record.SUPERSTEP  # nothing that a person wrote
-        return self._draft(columns, meta, [None, output, ops or None], inputs, None, own_meta=own)
+        payload = [None, output, ops or None]
+        return self._with_retention(functools.partial(self._draft, columns, meta, payload, inputs, None, own_meta=own))
 
     def _step(
         self,
@@ -189,16 +193,19 @@ class Scribe:
         payload = [inputs, output, changes or None]
         if kept_error is not None or pause is not None:
             payload += [kept_error, pause]
-        return self._draft(
-            columns, meta, payload, gated_inputs, None if run_status is None else STATUS_NUMBER[run_status]
-        )
+        to = None if run_status is None else STATUS_NUMBER[run_status]
+        return self._with_retention(functools.partial(self._draft, columns, meta, payload, gated_inputs, to))
 
     def _ready(self) -> None:
         """Look where the store stands, if that is not known."""
-        if self.process != _Here.process:
-            raise ForkedError(self.claim.run_id)
+        self.check_process()
         if self._lost or self._outdated:
             self._catch_up()
+
+    def check_process(self) -> None:
+        """Raise ForkedError in a fork of the process that writes the run."""
+        if self.process != _Here.process:
+            raise ForkedError(self.claim.run_id)
 
     def _guarded(self, changes: list[Any], output: Any) -> tuple[list[Any], Any]:
         """The operations and the output, with what goes to the name of a secret replaced."""
@@ -257,10 +264,10 @@ class Scribe:
         if self._lost or self._outdated:
             self._catch_up()
         if self._differ is None:
-            self._differ = Differ(self._read_state() if self.claim.seq >= 0 else None)
-        ops = self.gate.operations(self._differ.delta(dict(state)), state)
-        append = self._step(name, ops, None, kind=Kind.SAVE, **about)
-        self._differ.advance()
+            self._differ = Differ(self._with_retention(self._read_state) if self.claim.seq >= 0 else None)
+        differ = self._differ  # which goes, if the state must be read anew
+        append = self._step(name, self.gate.operations(differ.delta(dict(state)), state), None, kind=Kind.SAVE, **about)
+        differ.advance()
         return append
 
     def checkpoint(self, name: str, kind: CheckpointKind | str, metadata: Mapping[str, Any] | None) -> Append:
@@ -314,12 +321,32 @@ class Scribe:
             raise StaleWriterError(claim.run_id, claim.epoch, run.epoch)
         if self._lost:
             self.claim = claim._replace(seq=run.seq, hash=run.hash, generation=run.generation)
+            self.reopens = self.reopens or run.seq == self._began
             self._in_flight.clear()
         else:  # rows that are on their way still fit
             self.claim = claim._replace(generation=run.generation)
         self._shadow = self._differ = None
         self._on_their_way.clear()
         self._lost = self._outdated = False
+
+    def _with_retention(self, work: Callable[[], T]) -> T:
+        """What comes of work that reads what is stored; done again, if retention has taken some away since this looked.
+
+        It must change nothing before it fails.
+        """
+        try:
+            return work()
+        except (DamagedError, PrunedError):
+            run_id = self.claim.run_id
+            if self.source != run_id or self.store.run(run_id).generation == self.claim.generation:
+                raise
+            self._outdated = True
+            self._catch_up()
+        return work()
+
+    def outdate(self) -> None:
+        """What this knows of the state may refer to what is no longer there: look again before the next draft."""
+        self._outdated = True
 
     def _keyframe(self, shadow: Shadow, entry: Entry) -> Keyframe | None:
         try:
