@@ -17,9 +17,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 from everstep.run.execution import Execution
-from everstep.run.flow import Suspended
 from everstep.run.lanes import here
 from everstep.run.signals import heard
+from everstep.run.stopping import Suspended
 from everstep.trail.late import asyncio, running_loop
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from everstep.journal.track import AGAIN, TURNS
 from everstep.model import Kind, Status
 from everstep.run import effects, faults, flow
 from everstep.run.execution import Execution
-from everstep.run.flow import Suspended
 from everstep.run.lanes import CURRENT, Lane
 from everstep.run.outcomes import is_outcome
 from everstep.run.restoring import restored
+from everstep.run.stopping import Suspended
 from everstep.trail.late import asyncio
 
 if TYPE_CHECKING:

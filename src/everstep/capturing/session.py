@@ -20,12 +20,12 @@ from everstep.codec.chain import Entry
 from everstep.errors import RunFinishedError, RunStoppedError, SealedError, UnknownOutcomeError
 from everstep.model import Durability
 from everstep.run.asked import Ask
-from everstep.run.flow import Suspended
 from everstep.run.given import check_word, plain_trail
 from everstep.run.lanes import CURRENT, Lane, here
 from everstep.run.life import Life
 from everstep.run.spawning import at_once
 from everstep.run.steps import Unknown
+from everstep.run.stopping import Suspended
 from everstep.run.through import AS_CHILD
 from everstep.run.workflows import Workflow
 from everstep.store.base import LEASE_SECONDS

@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everstep.run.beginning import begun, new_run
-from everstep.run.flow import Suspended
 from everstep.run.lanes import Lane, here
 from everstep.run.life import Life
 from everstep.run.steps import Step
+from everstep.run.stopping import Suspended
 
 if TYPE_CHECKING:
     from everstep.run.execution import Execution

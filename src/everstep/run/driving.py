@@ -15,19 +15,23 @@ from everstep.run.flow import (
     SUSPEND,
     WAIT,
     Flow,
-    Suspended,
     ask_flow,
     asked,
     attempts,
     completed,
+    ended_by,
+    gives_up,
     is_new,
 )
 from everstep.run.lanes import CURRENT, OF_TASK, Lane
 from everstep.run.spawning import knows_loop
+from everstep.run.stopping import Suspended
 from everstep.trail.late import asyncio
 
 if TYPE_CHECKING:
-    from everstep.run.flow import AnyStep
+    from everstep.run.asked import Ask
+    from everstep.run.execution import Execution
+    from everstep.run.flow import AnyStep, Broken
 
 _NONE: Mapping[str, Any] = {}
 
@@ -71,7 +75,7 @@ def call_step(lane: Lane, step: AnyStep, args: tuple[Any, ...], kwargs: Mapping[
     """Ask for a step of plain code, and go through it on this thread.
 
     Nearly every one is new and announces nothing: it is called and recorded here, as its flow would have it. Should
-    that fail, the flow goes on from there.
+    that fail, the flow goes on from there. An error is never thrown through a flow: Python would change its context.
     """
     run, call, ask = lane.run, step.function, None
     inner = duration = None
@@ -103,8 +107,27 @@ def call_step(lane: Lane, step: AnyStep, args: tuple[Any, ...], kwargs: Mapping[
             if isinstance(error, KeyboardInterrupt | SystemExit):  # its place may be taken, and no row says by what
                 run.interrupt(error)
             raise
-        flow = attempts(run, ask, step, None, broken=(inner, duration, error))
+        if _ends_with(run, ask, step, (inner, duration, error)):
+            raise
+        flow = attempts(run, ask, step, None, made=1)
     return drive(flow, lane, call, args, kwargs)
+
+
+def _ends_with(run: Execution, ask: Ask, step: AnyStep, broken: Broken) -> bool:
+    """Record a first attempt that failed. Whether the step ends with it."""
+    try:
+        is_last = drive(gives_up(run, ask, step, broken, 1, None), ask.lane, step.function)
+    except BaseException as error:
+        _left(run, ask, error)
+        raise
+    if is_last:
+        _left(run, ask, broken[-1])
+    return bool(is_last)
+
+
+def _left(run: Execution, ask: Ask, error: BaseException) -> None:
+    ended_by(run, ask, error, None)
+    ask.scope = None
 
 
 def _leave(lane: Lane, what: int, seq: int) -> None:

@@ -32,7 +32,7 @@ from everstep.run.outcomes import is_outcome, not_an_outcome
 from everstep.run.pen import Waiter
 from everstep.run.placing import moved
 from everstep.run.restoring import check_form, serve
-from everstep.run.stopping import RESTARTING
+from everstep.run.stopping import RESTARTING, Suspended
 from everstep.store.turns import enter_turn
 from everstep.trail.late import asyncio
 
@@ -46,16 +46,6 @@ Flow = Generator[tuple[int, Any], Any, Any]
 Loop: TypeAlias = "asyncio.AbstractEventLoop | None"  # None where the code does not await
 Broken: TypeAlias = tuple[Lane, float | None, BaseException]  # where it was tried, how long that took if it returned
 _PATIENCE = 5.0  # seconds for a lane to come to a step that it has on record
-
-
-class Suspended(BaseException):
-    """Takes a thread out of a run that waits, or that is gone through anew. No Exception: no handler may keep it."""
-
-
-def came_of_stopping(error: BaseException) -> bool:
-    """Whether the code ended with this because a lane waits for an answer, and not by itself."""
-    stopped = (Suspended, RunStoppedError, asyncio.CancelledError)
-    return any(isinstance(each, stopped) for level in faults.levels(error) for each in level)
 
 
 def step_flow(lane: Lane, step: AnyStep, args: Any, kwargs: Any, loop: Loop) -> Flow:
@@ -159,20 +149,18 @@ def attempts(
     step: AnyStep,
     loop: Loop,
     again: Entry | None = None,
-    broken: Broken | None = None,
+    made: int = 0,
 ) -> Flow:
     """Call the function until it succeeds, or its policy is exhausted; unless there is a row to be used `again`.
 
-    The first attempt may be `broken` already.
+    Of a new step, so many attempts were `made` before.
     """
     recorded = ask.recorded
     reopened = None if recorded is None else recorded.reopened  # then the attempts before that count no more
-    attempt = (0 if recorded is None else recorded.attempt) + (broken is not None)
+    attempt = made if recorded is None else recorded.attempt
     try:
         if again is not None:
             return (yield from _reused(run, ask, step, again, loop))
-        if broken is not None and (yield from _gives_up(run, ask, step, broken, attempt, loop)):
-            raise broken[-1]  # noqa: TRY301 - it is the step's own, and noted below as any other
         while True:
             attempt += 1
             inner, returned = run.enter(ask, attempt), None
@@ -187,17 +175,22 @@ def attempts(
                 yield from settled(run, ask, waiter, loop)
                 return value  # noqa: TRY300 - what comes after it is about failures
             except BaseException as error:  # what it means is decided there
-                if (yield from _gives_up(run, ask, step, (inner, returned, error), attempt - (reopened or 0), loop)):
+                if (yield from gives_up(run, ask, step, (inner, returned, error), attempt - (reopened or 0), loop)):
                     raise
-    except BaseException as error:  # those that are no Exception end most steps without an outcome, and are noted
-        if not isinstance(error, Exception) and ask.scope is not None:
-            broken_off(run, ask, error, loop)
+    except BaseException as error:
+        ended_by(run, ask, error, loop)
         raise
     finally:
-        ask.scope = broken = None  # they know each other: left so, the garbage collector would have to find every step
+        ask.scope = None  # they know each other: left so, the garbage collector would have to find every step
 
 
-def _gives_up(run: Execution, ask: Ask, step: AnyStep, broken: Broken, attempt: int, loop: Loop) -> Flow:
+def ended_by(run: Execution, ask: Ask, error: BaseException, loop: Loop) -> None:
+    """Note how a step was left: what is no Exception ends most of them without an outcome."""
+    if not isinstance(error, Exception) and ask.scope is not None:
+        broken_off(run, ask, error, loop)
+
+
+def gives_up(run: Execution, ask: Ask, step: AnyStep, broken: Broken, attempt: int, loop: Loop) -> Flow:
     """Record an attempt that failed, if that is an outcome. Whether the step ends with it; if not, after a pause."""
     inner, returned, error = broken
     duration = run.leave(ask) if returned is None else returned

@@ -30,7 +30,6 @@ from everstep.model import STATUSES, CheckpointKind, Kind, Status
 from everstep.run import always, faults, heart
 from everstep.run.arguments import Inputs
 from everstep.run.execution import Execution
-from everstep.run.flow import came_of_stopping
 from everstep.run.forked import read_forks
 from everstep.run.lanes import here
 from everstep.run.log import RunLog
@@ -38,7 +37,7 @@ from everstep.run.noted import log_row, log_rows, paused_rows
 from everstep.run.pen import Pen, Waiter, after_run
 from everstep.run.result import PauseInfo, RunResult, failed_note
 from everstep.run.spawning import watch_threads
-from everstep.run.stopping import RESTARTING
+from everstep.run.stopping import RESTARTING, came_of_stopping
 from everstep.run.workflows import Workflow
 from everstep.store.base import RunRow
 from everstep.trail.answers import CANCEL, cancel, unknown_prompt
@@ -278,7 +277,7 @@ class Life:
         failure = None if run.pen is None else run.pen.failure
         if failure is not None:
             raise failure from (None if error is failure else error)
-        if run.waiting and (error is None or self._is_stopped_by(error)):
+        if run.waiting and (error is None or came_of_stopping(error, run.root.scope)):
             yield self._paused(loop)
             return
         if isinstance(error, DivergenceError) and not self.workflow.is_map:  # the items of a map are others
@@ -299,9 +298,6 @@ class Life:
             yield self._write_end(loop)
         self.left_open = False
         yield after_run(self.trail, run.run_id, loop)
-
-    def _is_stopped_by(self, error: BaseException) -> bool:
-        return came_of_stopping(error) and not faults.chain(error, self.run.root.scope)
 
     def _ended(self, status: Status, value: Any, error: BaseException | None) -> None:
         self._status, self._value, self._error = status, value, error

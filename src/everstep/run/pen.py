@@ -35,6 +35,7 @@ class Pen:
         self._durability = durability
         self.beside: dict[str, Any] = {}  # what the next row says beside its own
         self._drafted: list[Append] = []  # rows that go with the next ones, in one transaction
+        self._claim = scribe.claim  # where the scribe stands, by what was taken of it
         self._backlog: deque[Callable[[], bool]] = deque()
         self._late: tuple[Callable[[], Waiter], dict[str, Any]] | None = None  # what drafts a row, and its beside
         self._owed: Waiter = None  # what such a row gave to wait for
@@ -59,11 +60,14 @@ class Pen:
             self.catch_up()
         if self.failure is not None:
             raise self.failure
+        if self._scribe.claim.seq != self._claim.seq:  # a handler of a signal raised something before it was taken
+            self._scribe.rewind(self._claim)
         return self._scribe
 
     def drafted(self, append: Append) -> Entry:
         """Take a row that the scribe drafted; `send` writes it."""
         self._drafted.append(append)
+        self._claim = self._scribe.claim
         return append.entries[0]
 
     def send(self, loop: asyncio.AbstractEventLoop | None, *, now: bool = False, unawaited: bool = False) -> Waiter:
@@ -109,13 +113,13 @@ class Pen:
             late, self._late = self._late, None
             if late is None or self.failure is not None:
                 return
-            seq, kept = self._scribe.claim.seq, self.beside
+            claim, kept = self._claim, self.beside
             draft, self.beside = late
             try:
                 self._owed = draft() or self._owed
             except BaseException as error:  # what it means is decided here
                 if not isinstance(error, Exception) or is_interrupt(error):
-                    if self._scribe.claim.seq == seq:
+                    if self._claim is claim:
                         self._late = late
                     raise
                 self.failure = self.failure or error  # the code has gone on: no further row fits

@@ -33,9 +33,9 @@ from everstep.run import causes, faults
 from everstep.run.arguments import Inputs, in_words
 from everstep.run.asked import Ask, Calls
 from everstep.run.execution import Execution
-from everstep.run.flow import Suspended
 from everstep.run.lanes import NODES, Lane, Scope
 from everstep.run.retry import Retry
+from everstep.run.stopping import Suspended
 from everstep.trail.compare import changes
 from everstep.trail.failure import described, str_of
 from everstep.trail.forking import REPLACED

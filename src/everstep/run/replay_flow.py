@@ -8,9 +8,10 @@ from typing import Any
 from everstep.journal.track import Recorded
 from everstep.run import faults
 from everstep.run.asked import Ask
-from everstep.run.flow import CALL, DELIVER, FOREVER, SUSPEND, Flow, came_of_stopping
+from everstep.run.flow import CALL, DELIVER, FOREVER, SUSPEND, Flow
 from everstep.run.rehearsal import Rehearsal
 from everstep.run.restoring import check_form, serve
+from everstep.run.stopping import came_of_stopping
 from everstep.trail.replayed import Source
 
 

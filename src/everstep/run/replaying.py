@@ -13,7 +13,6 @@ from everstep.errors import DivergenceError, JournalError, PrunedError
 from everstep.journal.track import metadata_of
 from everstep.model import FINISHED, KIND_NUMBER, STATUSES, Kind, Run, Status
 from everstep.run import causes, heart
-from everstep.run.flow import came_of_stopping
 from everstep.run.forked import called_again, read_forks
 from everstep.run.lanes import here
 from everstep.run.life import Life
@@ -23,6 +22,7 @@ from everstep.run.rehearsal import Rehearsal
 from everstep.run.replay_flow import replay_flow
 from everstep.run.result import RunResult
 from everstep.run.spawning import watch_threads
+from everstep.run.stopping import came_of_stopping
 from everstep.run.through import AS_CHILD, go_through
 from everstep.trail.late import running_loop
 from everstep.trail.reading import Reader

@@ -19,8 +19,8 @@ from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 from everstep.errors import JournalError
-from everstep.run.flow import Suspended, came_of_stopping
 from everstep.run.lanes import CURRENT, OF_TASK, OF_THREAD, Lane, here
+from everstep.run.stopping import Suspended, came_of_stopping
 from everstep.trail.late import asyncio
 
 P = ParamSpec("P")

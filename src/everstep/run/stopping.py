@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from everstep.errors import EverstepError, RunStoppedError
-from everstep.run.faults import levels
+from everstep.run.faults import is_marked, levels
 from everstep.run.lanes import Lane, Scope
 from everstep.run.pen import Pen
 from everstep.run.turnstile import Turnstile
@@ -20,6 +20,24 @@ if TYPE_CHECKING:
 
 RESTARTING = "is gone through anew"
 PATIENCE = 30.0  # seconds for the steps at work in a run that takes no further one
+
+
+class Suspended(BaseException):
+    """Takes a thread out of a run that waits, or that is gone through anew. No Exception: no handler may keep it."""
+
+
+def came_of_stopping(error: BaseException, scope: Scope | None = None) -> bool:
+    """Whether the code ended with this because a lane waits for an answer, and not by itself.
+
+    Nor by a step of `scope` that failed since. One that had failed before is what the code was about when it stopped.
+    """
+    stopped = (Suspended, RunStoppedError, asyncio.CancelledError)
+    for level in levels(error):
+        if scope is not None and any(is_marked(each, scope) for each in level):
+            return False
+        if any(isinstance(each, stopped) for each in level):
+            return True
+    return False
 
 
 class Stoppable:

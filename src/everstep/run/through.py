@@ -17,12 +17,12 @@ from everstep.run.awaiting import forgotten
 from everstep.run.children import child_step
 from everstep.run.driving import guarded
 from everstep.run.execution import Execution
-from everstep.run.flow import Suspended, came_of_stopping
 from everstep.run.lanes import CURRENT, OF_TASK
 from everstep.run.life import Life
 from everstep.run.result import RunResult
 from everstep.run.signals import heard, heard_on_loop, is_free
 from everstep.run.spawning import enter_loop, leave_loop
+from everstep.run.stopping import Suspended, came_of_stopping
 from everstep.trail.beginning import owned, threaded
 from everstep.trail.late import asyncio
 

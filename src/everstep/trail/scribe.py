@@ -315,6 +315,13 @@ class Scribe:
         """A write did not take: look where the store stands before the next draft."""
         self._lost = True
 
+    def rewind(self, claim: Claim) -> None:
+        """Take back the rows after `claim`: they were drafted, and whoever was to hand them over was cut off."""
+        self.claim, self._shadow, self._differ = claim, None, None
+        for seq in [seq for seq in self._in_flight if seq > claim.seq]:
+            del self._in_flight[seq]
+        self.reopens = self.reopens or claim.seq == self._began
+
     def _catch_up(self) -> None:
         claim, run = self.claim, self.store.run(self.claim.run_id)
         if run.epoch != claim.epoch:
