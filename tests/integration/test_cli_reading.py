@@ -221,9 +221,9 @@ class TestShow:
         frames = [line.split()[-1] for line in lines(*words) if line.startswith("    File ")]
         assert frames == ["book", "read"]
         whole = [line.split()[-1] for line in lines(*words, "--all") if line.startswith("    File ")]
-        assert "drive" in whole
+        assert "call_step" in whole
         assert whole.index("book") < whole.index("read")
-        assert ", in drive\n" in data(*words)["show"]["step"]["error"]["traceback"]
+        assert ", in call_step\n" in data(*words)["show"]["step"]["error"]["traceback"]
 
     def test_ten_thousand_steps_are_shown_in_few_lines_and_none_that_failed_is_left_out(self, tmp_path: Path) -> None:
         @everstep.step

@@ -31,6 +31,7 @@ from everstep.trail.shadow import KEYFRAME_BYTES, Shadow
 
 T = TypeVar("T")
 _made = tuple.__new__
+_GONE = DamagedError, PrunedError  # met where something is damaged, and where retention was at work
 _STEP = KIND_NUMBER[Kind.STEP]
 _ACTIVE, _COMPLETED, _FAILED = (STATUS_NUMBER[word] for word in (Status.ACTIVE, Status.COMPLETED, Status.FAILED))
 
@@ -120,8 +121,13 @@ class Scribe:
             stored = self._names[name] = text(self.gate, "name", name)
         columns = (seq, _STEP, _COMPLETED, stored, actual.time_ns() // 1000 - duration, duration)
         own = lane is None and len(meta) == record.SUPERSTEP  # nothing that a person wrote
-        payload = [None, output, ops or None]
-        return self._with_retention(functools.partial(self._draft, columns, meta, payload, inputs, None, own_meta=own))
+        row: Any = columns, meta, [None, output, ops or None], inputs, None
+        try:
+            return self._draft(*row, own_meta=own)
+        except _GONE:
+            if not self._has_looked_again():
+                raise
+        return self._draft(*row, own_meta=own)
 
     def _step(
         self,
@@ -337,22 +343,24 @@ class Scribe:
         self._lost = self._outdated = False
 
     def _with_retention(self, work: Callable[[], T]) -> T:
-        """What comes of work that reads what is stored; done again, if retention has taken some away since this looked.
-
-        It must change nothing before it fails.
-        """
+        """What comes of work that reads what is stored, and that changes nothing before it fails."""
         try:
             return work()
-        except (DamagedError, PrunedError):
-            run_id = self.claim.run_id
-            if self.source != run_id or self.store.run(run_id).generation == self.claim.generation:
+        except _GONE:
+            if not self._has_looked_again():
                 raise
-            self._outdated = True
-            self._catch_up()
         return work()
 
+    def _has_looked_again(self) -> bool:
+        """Whether retention has taken away something since this looked, so that what it knows was read anew."""
+        if self.source != self.claim.run_id or self.store.run(self.source).generation == self.claim.generation:
+            return False
+        self._outdated = True
+        self._catch_up()
+        return True
+
     def outdate(self) -> None:
-        """What this knows of the state may refer to what is no longer there: look again before the next draft."""
+        """What this knows of the state may be no longer there: look again before the next draft."""
         self._outdated = True
 
     def _keyframe(self, shadow: Shadow, entry: Entry) -> Keyframe | None:
