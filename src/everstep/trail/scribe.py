@@ -383,11 +383,11 @@ class Scribe:
         last, waiting = self.claim.seq, list[Entry]()
         # Rows become durable in their order: before one that is not on its way, none is, whatever an interrupt left.
         while last in self._in_flight:
-            waiting.insert(0, self._in_flight[last])
+            waiting.append(self._in_flight[last])
             last -= 1
         tree, rows = Reader(self.store).tree(self.store.run(self.source), last, self.fetch)
         shadow = Shadow(tree)
-        for entry in (*rows, *waiting):
+        for entry in (*rows, *reversed(waiting)):
             tree.apply(read_ops(entry))
             shadow.bytes += len(entry.data) + len(entry.meta)
         shadow.lists = None
