@@ -232,10 +232,11 @@ def go(
     """One run, to its end: what it gives."""
     global SIDE, PACE
     SIDE, PACE = os.open(side, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), pace
-    opened, workload = everstep.open(trail), KINDS[kind]
-    if workload.is_async:
-        return asyncio.run(AsyncRunner(opened, lease=lease, durability=durability).run(workload, id=run_id)).value
-    return Runner(opened, lease=lease, durability=durability).run(workload, id=run_id).value
+    workload = KINDS[kind]
+    with everstep.open(trail) as opened:  # who asks for the run again and again must not use up a server's connections
+        if workload.is_async:
+            return asyncio.run(AsyncRunner(opened, lease=lease, durability=durability).run(workload, id=run_id)).value
+        return Runner(opened, lease=lease, durability=durability).run(workload, id=run_id).value
 
 
 class Nursery:
