@@ -100,7 +100,7 @@ def call_step(lane: Lane, step: AnyStep, args: tuple[Any, ...], kwargs: Mapping[
             ask.scope = None  # they know each other: left so, the garbage collector would have to find every step
             return value
         flow = (run.flow or ask_flow)(run, ask, step, None)
-    except BaseException as error:
+    except BaseException as error:  # what it means is decided below
         if ask is None or inner is None:
             if ask is not None:
                 run.leave(ask)
@@ -117,7 +117,7 @@ def _ends_with(run: Execution, ask: Ask, step: AnyStep, broken: Broken) -> bool:
     """Record a first attempt that failed. Whether the step ends with it."""
     try:
         is_last = drive(gives_up(run, ask, step, broken, 1, None), ask.lane, step.function)
-    except BaseException as error:
+    except BaseException as error:  # noted, and raised again
         _left(run, ask, error)
         raise
     if is_last:

@@ -177,7 +177,7 @@ def attempts(
             except BaseException as error:  # what it means is decided there
                 if (yield from gives_up(run, ask, step, (inner, returned, error), attempt - (reopened or 0), loop)):
                     raise
-    except BaseException as error:
+    except BaseException as error:  # noted, and raised again
         ended_by(run, ask, error, loop)
         raise
     finally:

@@ -302,8 +302,8 @@ def _settle(jobs: deque[Job]) -> None:
         while jobs:
             _tell(jobs[0])
             jobs.popleft()
-    except Exception:
-        jobs.popleft()  # it would fail again
+    except Exception:  # whatever it is, it would come again
+        jobs.popleft()
         raise
     finally:
         if jobs and (loop := jobs[0].loop) is not None:
