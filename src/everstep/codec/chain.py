@@ -69,9 +69,8 @@ def seal(
 ) -> Entry:
     """Make the row that follows the one whose hash is `before`."""
     data = _new_key() + body
-    link = _sha256()
-    link.update(before + _pack([seq, kind, status, name, started, duration]) + _digest(meta, data))
-    return Entry(seq, kind, status, name, started, duration, link.digest(), meta, data)
+    link = _hashed(before + _pack([seq, kind, status, name, started, duration]) + _digest(meta, data))
+    return Entry(seq, kind, status, name, started, duration, link, meta, data)
 
 
 def verified(before: bytes, entry: Entry) -> bool:

@@ -135,7 +135,7 @@ def plain(  # noqa: C901 - tuned: runs every step
     keyframe around the bytes could be too deep.
     """
     try:
-        data = ormsgpack.packb(value, None, _OPTIONS)
+        data = pack(value)
     except TypeError:  # something is not plain, or not storable: the slow way finds out what
         return None
     # After packing, only lists, dicts with str keys, leaves and the disguised (what ormsgpack packs as if it were

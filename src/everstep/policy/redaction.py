@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import Any
 
 from everstep.codec.delta import DELETE, SET, Op
-from everstep.codec.values import encode, plain, scan_encode, view
+from everstep.codec.values import encode, scan_encode, view
 from everstep.errors import UnstorableError
 from everstep.model import Redacted, Secret
 from everstep.policy.key import load_key
@@ -75,9 +75,6 @@ class Gate:
 
     def gate(self, value: Any) -> bytes:
         """The encoded value without its secrets. Raises UnstorableError as `encode` does, also without secrets."""
-        data = plain(value, self.names)
-        if data is not None and not self.is_suspicious(data):
-            return data
         try:
             data, seen = scan_encode(value, self.names)
         except UnstorableError as error:

@@ -122,7 +122,7 @@ class Scribe:
         columns = (seq, _STEP, _COMPLETED, stored, actual.time_ns() // 1000 - duration, duration)
         own = lane is None and len(meta) == record.SUPERSTEP  # nothing that a person wrote
         row: Any = columns, meta, [None, output, ops or None], inputs, None
-        try:
+        try:  # as `_with_retention` does, with no call around it: this runs for every step
             return self._draft(*row, own_meta=own)
         except _GONE:
             if not self._has_looked_again():
