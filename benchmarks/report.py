@@ -54,11 +54,11 @@ class Result:
 
 @dataclass(frozen=True)
 class Figure:
-    """One thing measured, with the range over the repeats, and what it should be."""
+    """One thing measured, with the range over the repeats, and what it should be, if that was said."""
 
     what: str
     values: list[float]
-    target: float
+    target: float | None
     at_most: bool = True
     unit: str = ""
 
@@ -68,11 +68,15 @@ class Figure:
 
     @property
     def met(self) -> bool:
+        if self.target is None:
+            return True
         return self.value <= self.target if self.at_most else self.value >= self.target
 
     def __str__(self) -> str:
         sign = "<=" if self.at_most else ">="
         text = f"{self.value:,.2f}{self.unit} ({min(self.values):,.2f}-{max(self.values):,.2f})"
+        if self.target is None:
+            return f"{self.what:<58}{text}"
         return f"{self.what:<58}{text:<34}{sign} {self.target:,g}{self.unit:<6}{'ok' if self.met else 'MISSED'}"
 
 

@@ -11,11 +11,15 @@ import os
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from operator import sub
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import httpx2
+
+import everstep
 from benchmarks import floor, workloads
 from benchmarks.capture.tools import (
     BARE,
@@ -29,7 +33,7 @@ from benchmarks.capture.tools import (
     environment,
 )
 from benchmarks.report import Figure, stored_bytes
-from tests.capture.running import serving
+from tests.capture.running import commits, serving
 
 PROMPT = 3_600  # characters
 COMMITTED = 5_000  # bytes of the row in the commit that a synced call may cost: a call with such a prompt, stored plain
@@ -164,11 +168,28 @@ def one_commit(folder: Path, commits: int = 200) -> list[float]:
     return [second * 1e3 for second in seconds]
 
 
-def figures(found: Sequence[Timed]) -> list[Figure]:
-    """What the issue asks for, round by round.
+def counted(folder: Path, calls: int = 20) -> list[int]:
+    """The commits that each call of a recording waits for, from the log of its trail, which is not folded so soon."""
+    path = folder / "counted.db"
+    asked = {"model": "gpt-test", "messages": [{"role": "user", "content": workloads.words(PROMPT, seed=0)}]}
+    with (
+        serving(folder, delay=0) as server,
+        everstep.open(path) as trail,
+        everstep.capture(trail, "counted", durability="sync"),
+        httpx2.Client(base_url=server.url) as client,
+    ):
+        counts = [commits(path)]
+        for _ in range(calls):
+            client.post("/v1/chat/completions", json=asked).raise_for_status()
+            counts.append(commits(path))
+    return [after - before for before, after in pairwise(counts)]
 
-    A commit counts as much as it takes in the same place, after a call: in a loop of nothing else it finds all that it
-    needs in the caches.
+
+def figures(found: Sequence[Timed], waited: Sequence[int]) -> list[Figure]:
+    """What is asked for, round by round; `waited` are commits, as counted.
+
+    What a synced call takes beside its commit is held against the bare program that commits in the same place, after a
+    call: in a loop of nothing else a commit finds all that it needs in the caches.
     """
     by = {(each.tool, each.what, each.round): each for each in found}
     rounds = sorted({each.round for each in found})
@@ -185,20 +206,26 @@ def figures(found: Sequence[Timed]) -> list[Figure]:
     over = [
         (one.median / alone.median - 1) * 100 for one, alone in zip(of(EVERSTEP_ASYNC, "record"), bare, strict=True)
     ]
-    together = zip(of(EVERSTEP_SYNC, "record"), of(FLOOR, "committed"), bare, strict=True)
-    synced = [(one.median - alone.median) / (floored.median - alone.median) for one, floored, alone in together]
+    together = zip(of(EVERSTEP_SYNC, "record"), of(FLOOR, "committed"), strict=True)
+    synced = [one.median - floored.median for one, floored in together]
     started = [one.start - alone.start for one, alone in zip(of(EVERSTEP_SYNC, "record"), bare, strict=True)]
     replayed = of(EVERSTEP_SYNC, "replay")
     apart = [one.median - alone.median for one, alone in zip(replayed, of(BARE, "memory"), strict=True)]
     late_over = [more / alone * 100 for more, alone in taken(EVERSTEP_ASYNC)]
-    late_synced = [more / least for (more, _), (least, _) in zip(taken(EVERSTEP_SYNC), taken(FLOOR), strict=True)]
+    late_synced = [more - least for (more, _), (least, _) in zip(taken(EVERSTEP_SYNC), taken(FLOOR), strict=True)]
     return [
         Figure(
             "recording a call, answered within 4 ms, durability async: over a bare call", late_over, 10.0, unit=" %"
         ),
-        Figure("the same, durability sync", late_synced, 1.0, unit=" commits"),
+        Figure(
+            "recording a call, durability sync: what it waits for, counted",
+            list(map(float, waited)),
+            1.0,
+            unit=" commits",
+        ),
+        Figure("the same, answered within 4 ms: beyond a bare call and its commit", late_synced, None, unit=" ms"),
+        Figure("the same, answered at once: beyond a bare call and its commit", synced, None, unit=" ms"),
         Figure("recording a call, answered at once, durability async: over a bare call", over, 10.0, unit=" %"),
-        Figure("the same, durability sync", synced, 1.0, unit=" commits"),
         Figure("replaying a call", [each.median for each in replayed], 0.7, unit=" ms"),
         Figure("replaying a call: over what the SDK takes for itself", apart, 0.7, unit=" ms"),
         Figure("starting under everstep record: over bare Python", started, 150.0, unit=" ms"),

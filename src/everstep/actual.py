@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 time: Callable[[], float] = _time.time
 time_ns: Callable[[], int] = _time.time_ns
 urandom: Callable[[int], bytes] = os.urandom
+sleep, monotonic = _time.sleep, _time.monotonic
 
 
 def now() -> datetime:

@@ -79,6 +79,7 @@ failed, LeaseWarning of a lease that could not be renewed for a reason that nobo
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from typing import Any
 
@@ -346,10 +347,11 @@ class RunExistsError(RunError):
 class RunFinishedError(RunError):
     """The run has completed and takes no further steps."""
 
-    def __init__(self, run_id: str, status: str) -> None:
+    def __init__(self, run_id: str, status: str, way_out: str | None = None) -> None:
         self.run_id, self.status = run_id, status
-        way_out = "Fork it" if status == "completed" else "Record to it again, or fork it,"
-        super().__init__(f"run {run_id!r} is {status} and takes no further steps here. {way_out} to go on.")
+        if way_out is None:
+            way_out = f"{'Fork it' if status == 'completed' else 'Record to it again, or fork it,'} to go on."
+        super().__init__(f"run {run_id!r} is {status} and takes no further steps here. {way_out}")
 
 
 _FEW_INPUTS = 3  # that are told, of those that differ
@@ -483,14 +485,13 @@ class HistoryDiffersError(RunError):
 
 
 class NotAnOutcomeError(RunError):
-    """A fork is to change the outcome of something that has none."""
+    """A fork is to change the outcome of something that has none. Where a step begins, `outcome` is the seq of its."""
 
-    def __init__(self, run_id: str, seq: int, what: str) -> None:
-        self.run_id, self.seq = run_id, seq
-        super().__init__(
-            f"{run_id}@{seq} is {what}, and no outcome of a step. Nothing was made; say the seq of one: "
-            f"`everstep steps {run_id}` lists them."
-        )
+    def __init__(self, run_id: str, seq: int, what: str, outcome: int | None = None) -> None:
+        self.run_id, self.seq, self.outcome = run_id, seq, outcome
+        one = f"say the seq of one: `everstep steps {shlex.quote(run_id)}` lists them"
+        way_out = one if outcome is None else f"its outcome is {run_id}@{outcome}: say {outcome}"
+        super().__init__(f"{run_id}@{seq} is {what}, and no outcome of a step. Nothing was made; {way_out}.")
 
 
 class PrunedError(RunError):
@@ -560,7 +561,7 @@ class JournalError(EverstepError):
     """Code and record do not go together."""
 
 
-NOT_RECORDED = "is not recorded (files, variables of the environment, the time that threads take)"
+NOT_RECORDED = "is not recorded (files, variables of the environment, how long something takes)"
 _OF_OUTCOMES = {  # what a replay finds when it executes something again
     "changed result": "gave another result than on record",
     "changed retry": "was retried in another way than on record",
@@ -644,10 +645,13 @@ class DivergenceError(JournalError):
 class WorkflowDiffersError(JournalError):
     """The run was begun by another workflow."""
 
-    def __init__(self, run_id: str, recorded: str, given: str) -> None:
+    def __init__(self, run_id: str, recorded: str, given: str, *, of_program: bool = False) -> None:
         self.run_id, self.recorded, self.given = run_id, recorded, given
         super().__init__(
-            f"run {run_id!r} is one of workflow {recorded!r}, not of {given!r}. Run it with {recorded!r} "
+            f"run {run_id!r} is one of the program {recorded!r}, not of {given!r}. Give the one that was recorded, "
+            "under the name that it had, changed where it must be, or record the other as a new run."
+            if of_program
+            else f"run {run_id!r} is one of workflow {recorded!r}, not of {given!r}. Run it with {recorded!r} "
             '(a renamed function keeps its name with @workflow(name="...")), or take another id.'
         )
 
@@ -914,6 +918,26 @@ class HiddenValueError(CaptureError):
         )
 
 
+class UnfitOutcomeError(CaptureError):
+    """A fork has put something in the place of an answer that cannot be one."""
+
+    def __init__(self, run_id: str, seq: int, name: str, *, in_events: bool = False) -> None:
+        self.run_id, self.seq, self.name = run_id, seq, name
+        given = f"what {run_id}@{seq} ({name!r}) is said to have given is"
+        if in_events:
+            events = '{"status": 200, "body": "data: {...}\\n\\ndata: [DONE]\\n\\n"}'
+            super().__init__(
+                f"{given} a whole answer, and the program asked for a stream. Fork again, with the text of its events: "
+                f"{events}, laid out as `everstep show` has them for the run that was forked."
+            )
+            return
+        super().__init__(
+            f"{given} no answer to such a call. Fork again: of a "
+            "request give the body of its answer, of a process what it printed, of all else a value that is laid out "
+            "as `everstep show` has it for the run that was forked."
+        )
+
+
 class SealedError(CaptureError):
     """A replay reached out to something that is not on record."""
 
@@ -921,9 +945,9 @@ class SealedError(CaptureError):
         self.what, self.where = what, where
         allow = "replay it without a seal: --seal off" if folder is None else f"allow its folder: --allow {folder}"
         why = self._never() if folder is None else "Files are never recorded."
+        self.way_out = f"{why} If it does no harm, {allow}"
         super().__init__(
-            f"{where} would {what}, which is not on record: a replay is sealed off from the outside. {why} If it does "
-            f"no harm, {allow}"
+            f"{where} would {what}, which is not on record: a replay is sealed off from the outside. {self.way_out}"
         )
 
     def _never(self) -> str:
@@ -932,6 +956,11 @@ class SealedError(CaptureError):
             return "Lookups of names are never recorded: take the name or the address from configuration."
         if "upgraded from HTTP" in self.what:
             return "What is said over such is never recorded: for websockets use websockets or aiohttp."
+        if self.what.startswith("become"):
+            return (
+                "Of that one nothing is recorded: have it recorded itself, as in `opentelemetry-instrument everstep "
+                "record -- python agent.py`."
+            )
         return (
             "Such is never recorded: have the program call the outside by a library that is (httpx, requests, aiohttp, "
             "websockets, subprocess)."

@@ -43,6 +43,7 @@ class Interrupted:
             "env": environment(self.server.url, **more),
             "stderr": subprocess.PIPE,
             "text": True,
+            "start_new_session": True,  # a signal that it sends to all that belong to it does not come to us
         }
 
     def started(self, *words: str, **more: str) -> subprocess.Popen[str]:
@@ -58,13 +59,13 @@ class Interrupted:
                 process.kill()
         return subprocess.CompletedProcess(words, process.returncode, out, said)
 
-    def signalled(self, number: int, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """The same; it is sent a signal when it asks for what is slow."""
+    def signalled(self, number: int, *words: str, calls: int = 1, **more: str) -> subprocess.CompletedProcess[str]:
+        """The same; it is sent a signal when it has asked for what is slow, by so many calls."""
         before = self.asked(SLOW)
         with self.started(*words, **more) as process:
             try:
                 patience = time.monotonic() + 60
-                while self.asked(SLOW) == before and process.poll() is None and time.monotonic() < patience:
+                while self.asked(SLOW) < before + calls and process.poll() is None and time.monotonic() < patience:
                     time.sleep(0.005)
                 time.sleep(0.1)  # it waits for the answer
                 process.send_signal(number)

@@ -112,6 +112,8 @@ ANSWERS: dict[str, list[bytes | str]] = {
     "again": [whole(b"go", "Location: /body", status="307 Temporary Redirect")],
     "secret": [whole(f'{{"key": "{KEY}", "text": "plain"}}'.encode(), f"X-Api-Key: {KEY}")],
     "busy": [whole(b"busy", status="503 Service Unavailable")],
+    "numbered": [whole(b'{"index": {"of": "a"}, "text": "it is 5"}\n' * 2)],  # as streams of models are, and is none
+    "deep": [whole((b'{"a":' * 3000 + b"5" + b"}" * 3000 + b"\n") * 2)],
     "denied": [whole(b"no", "WWW-Authenticate: Basic", status="401 Unauthorized")],
     # Faults.
     "short": [head("Content-Length: 500"), TEXT[:100]],
@@ -233,7 +235,7 @@ def same(folder: Path, program: Callable[[str], Any]) -> Any:
 
 def patience(name: str) -> float:
     """The seconds to wait for an answer: few for one that never comes."""
-    return 0.1 if STALL in ANSWERS[name] else 5
+    return 0.5 if STALL in ANSWERS[name] else 5
 
 
 def outcome(call: Callable[[], Any]) -> Any:

@@ -111,6 +111,8 @@ WAYS: dict[str, Callable[[], Any]] = {
     "truncate": lambda: os.truncate("kept", 0),
     "chmod": lambda: Path("kept").chmod(0o600),
     "touch": lambda: Path("kept").touch(),
+    "attribute": lambda: os.setxattr("kept", "user.a", b"x"),
+    "attribute removed": lambda: os.removexattr("kept", "user.a"),
     "read": lambda: Path("kept").read_text("utf-8"),
     "allowed": lambda: Path("allowed/file").write_text("x", "utf-8"),
     "temporary": temporary,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 import sys
 import time
@@ -14,9 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import apsw
+
 ROOT = Path(__file__).resolve().parents[2]
 AGENTS = Path(__file__).parent / "agents"
 BARE = (sys.executable,)
+CAPTURED = (*BARE, str(Path(__file__).with_name("within.py")))  # as EVERSTEP_CAPTURE says
 STATUS = {"failing": 1, "exits": 3}  # of agents that do not end well, on purpose
 
 
@@ -88,3 +92,11 @@ def serving(folder: Path, port: int = 0, *, delay: float = 0.004, seed: int | No
             process.terminate()
             _, said = process.communicate(timeout=20)
     assert (process.returncode, said) in {(0, ""), (-9, "")}, said
+
+
+def commits(path: Path) -> int:
+    """How many there are in the log of a trail: a frame that ends one says how large the file is then."""
+    page = apsw.Connection(str(path)).pragma("page_size")
+    log, size = Path(f"{path}-wal").read_bytes()[32:], 24 + int(page)
+    sizes = (struct.unpack_from(">I", log, start + 4)[0] for start in range(0, len(log), size))
+    return sum(map(bool, sizes))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from everstep.capturing.session import capture
 from everstep.codec.record import StepRecord
 from everstep.model import Kind
 from everstep.trail.trail import Trail
-from tests.capture.running import AGENTS, environment
+from tests.capture.running import AGENTS, CAPTURED, environment
 
 Ask = Callable[[str], str]
 
@@ -24,7 +23,7 @@ def program(agent: str, mode: str, url: str, folder: Path, **more: str) -> subpr
     """An agent under capture, in a process of its own."""
     said = json.dumps({"trail": str(folder / "trail.db"), "id": agent, "mode": mode})
     more = {"PYTHONHASHSEED": "0", "EVERSTEP_CAPTURE": said, **more}
-    command = [sys.executable, "-m", "everstep.capturing", str(AGENTS / f"{agent}.py")]
+    command = [*CAPTURED, str(AGENTS / f"{agent}.py")]
     return subprocess.run(
         command, cwd=folder, env=environment(url, **more), capture_output=True, text=True, timeout=60, check=False
     )

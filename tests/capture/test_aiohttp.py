@@ -19,8 +19,8 @@ import everstep
 from everstep.capturing.seams import aiohttp as seam
 from everstep.errors import DivergenceError, UnknownLayoutError
 from everstep.model import Kind
-from tests.capture.oddities import ANSWERS, COOKIE, KEY, STALL, same, serving, stored, thrice
-from tests.capture.running import BARE, environment, run
+from tests.capture.oddities import ANSWERS, COOKIE, KEY, STALL, patience, same, serving, stored, thrice
+from tests.capture.running import CAPTURED, environment, run
 from tests.capture.server import ModelServer
 from tests.integration.cli_support import COMMAND
 
@@ -46,7 +46,7 @@ def program(body: Callable[[Session, str], Awaitable[Any]], **options: Any) -> C
 
     async def main(url: str) -> Any:
         jar = aiohttp.CookieJar(unsafe=True)  # cookies of addresses without a name, too
-        async with Session(cookie_jar=jar, timeout=aiohttp.ClientTimeout(sock_read=0.1), **options) as session:
+        async with Session(cookie_jar=jar, timeout=aiohttp.ClientTimeout(sock_read=5), **options) as session:
             return await body(session, url)
 
     return lambda url: asyncio.run(main(url))
@@ -81,7 +81,8 @@ async def readings(session: Session, url: str) -> dict[str, Any]:
     """Every answer, read in every way; those that one waits for, in a few."""
 
     async def read(name: str, way: Callable[[aiohttp.ClientResponse], Awaitable[Any]]) -> Any:
-        async with session.get(f"{url}/{name}", allow_redirects=False) as got:
+        timeout = aiohttp.ClientTimeout(sock_read=patience(name))
+        async with session.get(f"{url}/{name}", timeout=timeout, allow_redirects=False) as got:
             return await way(got)
 
     found = {}
@@ -107,11 +108,10 @@ def test_every_answer_is_read_as_without_capture_and_in_replay_again(name: str, 
 
 def test_the_agent_is_the_same_in_every_replay_without_a_server(tmp_path: Path) -> None:
     """Parallel calls, streams, cookies, redirects, failures: what a program says is identical."""
-    python = (*BARE, "-m", "everstep.capturing")
 
     def said(mode: str, url: str) -> str:
         about = json.dumps({"trail": f"{tmp_path}/trail.db", "id": "x", "mode": mode})
-        done = run("aiohttp_agent", url, tmp_path, python=python, PYTHONHASHSEED="1", EVERSTEP_CAPTURE=about)
+        done = run("aiohttp_agent", url, tmp_path, python=CAPTURED, PYTHONHASHSEED="1", EVERSTEP_CAPTURE=about)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
 
@@ -209,7 +209,10 @@ def test_failed_answers_that_nobody_reads_are_on_record_before_the_next_try(tmp_
 
 def test_calls_that_are_cancelled_or_take_too_long_end_as_they_did(tmp_path: Path) -> None:
     async def body(session: Session, url: str) -> Any:
-        silent, short = f"{url}/silent", aiohttp.ClientTimeout(total=0.05)
+        silent, short = (
+            f"{url}/silent",
+            aiohttp.ClientTimeout(total=0.5),
+        )  # for a head, too, on a machine with much to do
         task = asyncio.create_task(outcome(session.get(silent, timeout=aiohttp.ClientTimeout())))
         await asyncio.sleep(0.05)
         task.cancel()
@@ -218,7 +221,7 @@ def test_calls_that_are_cancelled_or_take_too_long_end_as_they_did(tmp_path: Pat
         patient = aiohttp.ClientTimeout()
         return [
             await outcome(session.get(silent, timeout=short)),
-            await outcome(session.get(silent)),
+            await outcome(session.get(silent, timeout=aiohttp.ClientTimeout(sock_read=0.1))),
             await outcome(asyncio.wait_for(session.get(silent, timeout=patient), 0.05)),
             await outcome((await session.get(f"{url}/stalled", timeout=short)).read()),
         ]

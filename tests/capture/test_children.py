@@ -191,6 +191,7 @@ def test_a_script_that_is_killed_goes_on_with_the_programs_that_it_starts(ground
     assert "--children" in refused
     ground.kill(ground.start("record", "--id", "x", "--children", "--", "sh", "asks.sh"), 5)
     cut_off = ground.server.requests[-1].path
+    assert "{'command': ['sh', 'asks.sh']}" in ground.run("show", "x")[0]
     out, _ = ground.run("resume", "x", "--", "sh", "asks.sh")
     assert [line.split()[:2] for line in out.splitlines() if "-" in line] == [
         [name, str(number)] for name, calls in (("first", 2), ("second", 6)) for number in range(calls)
@@ -200,35 +201,51 @@ def test_a_script_that_is_killed_goes_on_with_the_programs_that_it_starts(ground
     ground.run("replay", "x", "--", "sh", "asks.sh")
 
 
-def test_a_parent_waits_with_its_child_for_an_answer(ground: Ground) -> None:
+@pytest.mark.parametrize("way", ["blocking", "awaited", "looked_at", "left"])
+def test_a_parent_waits_with_its_child_for_an_answer(ground: Ground, way: str) -> None:
     ground.write(
         "parent.py",
         """
-        import asyncio, subprocess, sys
+        import asyncio, os, subprocess, sys
+
+        ASKS = [sys.executable, "asks.py", "buys", "1"]
 
         def blocking():
-            return subprocess.run([sys.executable, "asks.py", "buys", "1"], stdout=subprocess.PIPE).stdout
+            print(subprocess.run(ASKS, stdout=subprocess.PIPE).stdout)
 
-        async def awaited():
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "asks.py", "buys", "1", stdout=subprocess.PIPE
-            )
-            return (await process.communicate())[0]
+        def awaited():
+            async def main():
+                process = await asyncio.create_subprocess_exec(*ASKS, stdout=subprocess.PIPE)
+                print((await process.communicate())[0])
+            asyncio.run(main())
 
-        print(asyncio.run(awaited()) if sys.argv[1:] else blocking())
+        def looked_at():
+            async def main():
+                asks = "sleep 1 & exec " + " ".join(ASKS)  # what it leaves behind holds its pipe
+                process = await asyncio.create_subprocess_shell(asks, stdout=subprocess.PIPE)
+                while process.returncode is None:
+                    await asyncio.sleep(0.01)
+                print("goes on", (await process.communicate())[0])
+            asyncio.run(main())
+
+        def left():
+            process = subprocess.Popen(ASKS)
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+        globals()[sys.argv[1]]()
         """,
     )
-    for number, (run, *words) in enumerate((("x",), ("y", "awaited"))):
-        program = ("--children", "--", "python", "parent.py", *words)
-        ground.kill(ground.start("record", "--id", run, *program, DIE="1"), 2 + 2 * number)
-        child = next(iter(ground.runs(run)))
-        _, said = ground.run("resume", run, *program, status=7, DIE="1")
-        assert child in said
-        assert (ground.runs()[run].status, ground.runs(run)[child].status) == (Status.PAUSED, Status.PAUSED)
-        ground.run("answer", child, "two, thanks")
-        out, _ = ground.run("resume", run, *program, DIE="1")
-        assert "two, thanks" in out
-        assert len(ground.server.requests) == 2 + 2 * number
+    program = ("--children", "--", "python", "parent.py", way)
+    ground.kill(ground.start("record", "--id", "x", *program, DIE="1"), 2)
+    child = next(iter(ground.runs("x")))
+    out, said = ground.run("resume", "x", *program, status=7, DIE="1")
+    assert child in said
+    assert "goes on" not in out
+    assert (ground.runs()["x"].status, ground.runs("x")[child].status) == (Status.PAUSED, Status.PAUSED)
+    ground.run("answer", child, "two, thanks")
+    out, _ = ground.run("resume", "x", *program, DIE="1")
+    assert "two, thanks" in out
+    assert len(ground.server.requests) == 2
 
 
 def test_a_python_without_everstep_says_so_and_another_sitecustomize_is_run(ground: Ground) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import queue
 import random
 import secrets
 import ssl
@@ -98,6 +99,21 @@ def test_the_clock_begins_with_the_run_and_moves_with_outcomes_and_sleeps(ground
     assert first[0] == first[1] == start.timestamp()
     assert first[2] == first[3] == (row.started_at + timedelta(milliseconds=row.duration_ms)).timestamp()
     assert first[4] == pytest.approx(first[2] + 0.05, abs=1e-6)
+
+
+def test_a_time_limit_that_a_queue_works_out_from_monotonic_time_is_told_the_same(ground: Ground) -> None:
+    def written(ask: Ask, session: Session) -> list[float]:
+        seen = []
+        for _ in range(5):
+            with pytest.raises(queue.Empty):
+                queue.Queue[int]().get(timeout=0.02)
+            seen.append(time.time())
+        assert not threading.Event().wait(0.0004)
+        return [*seen, time.time()]
+
+    first, again = ground.twice(written)
+    assert first == again
+    assert sorted({*first}) == first
 
 
 def test_identifiers_by_time_rise_while_the_clock_stands(ground: Ground) -> None:
@@ -287,6 +303,7 @@ def test_without_time_machine_it_is_said_once_and_recording_goes_on(
         ground.go(written)
     assert [Path(each.filename).name for each in said] == ["sensing.py"], "whose line it is"
     ground.go(written, run_id="other", clock=False)  # nothing is said
+    ground.go(written, "verify", run_id="other")  # nor here: to install it would change nothing
 
 
 def test_another_seed_of_hashes_is_told(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from statistics import mode
 
-import apsw
 import httpx
 import pytest
 
 import everstep
 from everstep.capturing.session import capture
+from tests.capture.running import commits
 from tests.capture.server import ModelServer
 
 MODEL = {"model": "gpt-test", "messages": [{"role": "user", "content": "Hello"}]}
@@ -22,14 +21,6 @@ CALLS: dict[str, tuple[Callable[[httpx.Client], httpx.Response], int]] = {
     "a safe request": (lambda client: client.get("/lines?n=3"), 1),
     "one that changes the world": (lambda client: client.post("/echo", json={"charge": 5}), 2),
 }
-
-
-def commits(path: Path) -> int:
-    """How many there are in the log of a trail: a frame that ends one says how large the file is then."""
-    page = apsw.Connection(str(path)).pragma("page_size")
-    log, size = Path(f"{path}-wal").read_bytes()[32:], 24 + int(page)
-    sizes = (struct.unpack_from(">I", log, start + 4)[0] for start in range(0, len(log), size))
-    return sum(map(bool, sizes))
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
@@ -77,6 +79,23 @@ def test_the_ids_that_a_model_gave_to_calls_of_tools_are_no_difference_in_what_i
         "inputs.body.messages[2].content[0].content",
         "inputs.body.metadata.id",  # one of the program's own
     ]
+
+
+def test_when_timers_ended_is_no_difference(tmp_path: Path) -> None:
+    async def all_of_them(url: str) -> None:
+        async def pause_and_ask(number: int) -> None:
+            await asyncio.sleep(number / 100)
+            await web.get(f"{url}/plain/a")
+
+        async with httpx.AsyncClient() as web:
+            await asyncio.gather(*map(pause_and_ask, range(3)))
+
+    with ModelServer() as server, everstep.open(tmp_path / "trail.db") as trail:
+        for run_id in ("one", "two"):
+            with everstep.capture(trail, run_id):
+                asyncio.run(all_of_them(server.url))
+        assert any("fired" in step.metadata for step in trail.steps("one"))
+        assert {line.partition(".")[0] for line in lines(trail.compare("one", "two"))} == {"output"}
 
 
 def test_an_answer_in_json_is_compared_part_by_part() -> None:

@@ -180,3 +180,21 @@ def test_a_program_is_not_still_right_after_one_of_its_threads_went_inside_a_cal
     assert watch.is_still()  # whatever one does that is inside a call
     went.set()
     assert not watch.is_still()
+
+
+def test_the_time_of_a_process_tells_whether_a_thread_of_it_is_at_work() -> None:
+    """Where nothing better tells. It is asked many times: a machine with much to do may not let the thread work."""
+    watch, over = stillness.Watch(), threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            pass
+
+    other = threading.Thread(target=work)
+    other.start()
+    try:
+        assert not all(watch.is_still() for _ in range(50))
+    finally:
+        over.set()
+        other.join()
+    assert any(watch.is_still() for _ in range(200))

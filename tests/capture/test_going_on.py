@@ -49,6 +49,37 @@ async def main():
 
 asyncio.run(main())
 """
+NEVER_CLOSED = """
+import subprocess
+client = httpx.Client()
+answer = client.send(client.build_request("POST", url + "/v1/chat/completions", json=asked), stream=True)
+next(answer.iter_lines())
+child = subprocess.Popen(["sleep", "0.1"])
+
+async def main():
+    global awaited
+    client = httpx.AsyncClient()
+    awaited = await client.send(client.build_request("POST", url + "/v1/chat/completions", json=asked), stream=True)
+    async for line in awaited.aiter_lines():
+        if line == "data: [DONE]":
+            break
+
+asyncio.run(main())
+"""
+FULL_DISK = """
+import resource
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+client = httpx.Client()
+for number in range(5):
+    if number == 2 and "FITS" not in os.environ:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, -1))
+    try:
+        client.post(url + "/v1/chat/completions", json={**asked, "stream": False, "n": number})
+        print("asked", number, flush=True)
+    except Exception as error:
+        print(type(error).__name__, flush=True)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+"""
 SEVERAL = """
 client = httpx.Client()
 answers = [
@@ -170,3 +201,33 @@ def test_a_call_that_blocks_a_loop_beside_calls_that_are_awaited_there_holds_up_
         assert replayed.stdout == recorded.stdout
     with everstep.open(tmp_path / "t.db") as trail:
         assert trail.verify("trip").ok
+
+
+def test_a_program_that_goes_on_when_its_calls_cannot_be_recorded_makes_no_more(tmp_path: Path) -> None:
+    """Promise 13. What was had and could not be recorded is asked for again when the run goes on."""
+    (tmp_path / "agent.py").write_text(HEAD + FULL_DISK)
+    with ModelServer() as server:
+        env = environment(server.url)
+        for verb, status, printed, asked in (
+            (["record", "--id", "x"], 1, "asked 0\nasked 1\nStoreError\n", 3),
+            (["resume", "x"], 0, "".join(f"asked {number}\n" for number in range(5)), 6),
+        ):
+            got = subprocess.run(
+                [*COMMAND, *verb, "--trail", "t.db", "--", sys.executable, "agent.py"], cwd=tmp_path, env=env,
+                capture_output=True, text=True, timeout=60, check=False,
+            )  # fmt: skip
+            assert (got.returncode, got.stdout, len(server.requests)) == (status, printed, asked), got.stderr
+            assert ("the file system failed" in got.stderr) is (status == 1)
+            env["FITS"] = "yes"
+
+
+def test_a_replay_counts_the_answers_that_its_program_leaves_open(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(HEAD + NEVER_CLOSED)
+    with ModelServer() as server:
+        for verb in (["record", "--id", "x"], ["replay", "x"]):
+            got = subprocess.run(
+                [*COMMAND, *verb, "--trail", "t.db", "--", sys.executable, "agent.py"], cwd=tmp_path,
+                env=environment(server.url), capture_output=True, text=True, timeout=60, check=False,
+            )  # fmt: skip
+            assert got.returncode == 0, got.stderr
+    assert "identical: 3 steps answered from the record" in got.stderr

@@ -33,7 +33,8 @@ def fetched(url: str, asked: Any = None, **headers: str) -> tuple[int, Message, 
         with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=10) as got:
             return got.status, got.headers, got.read()
     except urllib.error.HTTPError as error:
-        return error.code, error.headers, error.read()
+        with error:
+            return error.code, error.headers, error.read()
 
 
 def prompt(text: str, **more: Any) -> dict[str, Any]:

@@ -50,6 +50,35 @@ async def chat():
 
 asyncio.run(chat())
 """
+BLOCKS_ANOTHER = """
+async def main():
+    asked = asyncio.Event()
+
+    async def trace(name, info):
+        if name.endswith("receive_response_headers.started"):
+            asked.set()
+
+    async with httpx.AsyncClient(timeout=None) as client:
+        beside = asyncio.create_task(client.get(url + os.environ["ASKED"], extensions={"trace": trace}))
+        await asked.wait()
+        print(httpx.get(url + os.environ["ASKED"], timeout=None).status_code)  # it blocks the loop
+        print((await beside).status_code)
+
+asyncio.run(main())
+"""
+IS_ASKED = """
+import threading
+
+def answer():
+    ask(os.environ.get("ASKS_FOR", "a"))
+
+asked = threading.Thread(target=answer)
+asked.start()
+asked.join()
+print("asked", flush=True)
+if "WAITS" in os.environ:
+    signal.pause()
+"""
 UNCAUGHT = """
 print(ask("a"), flush=True)
 try:
@@ -118,12 +147,40 @@ def test_an_interrupt_that_is_not_caught_leaves_the_run_and_its_call_is_made_ane
         assert (resumed.returncode, agent.asked("/a"), agent.asked("/save")) == (0, 1, 1), resumed.stderr
 
 
+@pytest.mark.parametrize(
+    ("asks_for", "told"), [("a", ["nothing differed"]), ("b", ["this differed:", "/plain/a' -> '"])]
+)
+def test_a_replay_that_is_interrupted_says_how_far_it_came(tmp_path: Path, asks_for: str, told: list[str]) -> None:
+    """A server, say, waits for ever to be asked. Its run is none that could be gone on with."""
+    with ModelServer() as server:
+        agent = Interrupted(tmp_path, IS_ASKED, server)
+        recorded = agent.run("record", "--id", "trip")
+        assert recorded.returncode == 0, recorded.stderr
+        with agent.started("replay", "trip", WAITS="yes", ASKS_FOR=asks_for) as process:
+            assert process.stdout is not None
+            assert "asked" in process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+    for each in ("the replay of trip was interrupted", *told):
+        assert each in said
+    assert "resume" not in said
+
+
+def test_an_interrupt_that_ends_a_loop_cancels_nothing_of_what_its_tasks_asked_for(tmp_path: Path) -> None:
+    with ModelServer() as server:
+        agent = Interrupted(tmp_path, BLOCKS_ANOTHER, server)
+        ended = agent.signalled(signal.SIGINT, "record", "--id", "trip", calls=2, ASKED=SLOW)
+        assert ended.returncode == -signal.SIGINT, ended.stderr
+        resumed = agent.run("resume", "trip", ASKED="/slow?s=0")
+        assert (resumed.returncode, resumed.stdout) == (0, "200\n200\n"), resumed.stderr
+
+
 def test_a_chat_goes_on_after_ctrl_c_at_its_prompt(tmp_path: Path) -> None:
     with ModelServer() as server:
         agent = Interrupted(tmp_path, CHAT, server)
         here, there = pty.openpty()
         command, options = agent.command("record", "--id", "chat"), agent.options(CRASH="two")
-        with subprocess.Popen(command, stdin=there, stdout=there, **options, start_new_session=True) as chat:
+        with subprocess.Popen(command, stdin=there, stdout=there, **options) as chat:
             os.close(there)
             shown = _until(here, b"> ")
             os.write(here, b"one\n")
@@ -176,14 +233,15 @@ class TookTooLong(Exception):
         super().__init__(message)
         self.by = by
 
+client = httpx.Client(timeout=None)  # before the alarm is set: to make one takes long
 print(ask("a"))
 signal.signal(signal.SIGALRM, of_mine)
 signal.setitimer(signal.ITIMER_REAL, 0 if "REPLAY" in os.environ else 0.3)
 try:
-    httpx.get(slow, timeout=None)
+    client.get(slow)
 except TookTooLong as error:
     print("gave up", error, error.by)
-print(in_time(lambda: httpx.get(slow, timeout=None)), ask("b"))
+print(in_time(lambda: client.get(slow)), ask("b"))
 """
 TOOLS = """
 import os, signal
@@ -212,4 +270,79 @@ def test_what_a_handler_of_a_signal_raised_amid_a_call_is_of_its_class_in_a_repl
         assert recorded.returncode == 0, recorded.stderr
         assert recorded.stdout.count("gave up") == 2
         replayed = agent.run("replay", "trip", "--sealed", REPLAY="1")
+        assert (replayed.returncode, replayed.stdout) == (0, recorded.stdout), replayed.stderr
+
+
+# Processes of the program get the signal as well, or are killed by it on its way out.
+
+TOOL = """
+tool = 'test -n "$CALM" || { ' + os.environ["SENDS"] + '; }; echo done'
+
+def use():
+    return subprocess.run(["sh", "-c", tool], check=True, capture_output=True, text=True).stdout
+"""
+AWAY = (
+    TOOL
+    + """
+print(ask("a"), flush=True)
+print(use(), ask("b"))
+"""
+)
+IN_A_THREAD = (
+    TOOL
+    + """
+async def main():
+    print(await asyncio.to_thread(use), ask("b"))
+
+print(ask("a"), flush=True)
+asyncio.run(main())
+"""
+)
+STAYS = (
+    TOOL
+    + """
+try:
+    print(use())
+except KeyboardInterrupt:
+    print("stopped")
+try:
+    raise SystemExit
+except SystemExit:  # this is not what takes the code out of the next
+    print(subprocess.run(["sh", "-c", "exit 4"], check=False).returncode, ask("b"))
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("program", "sends", "code"),
+    [
+        (AWAY, "kill -s INT 0", -signal.SIGINT),  # as a terminal does: to all that belong together
+        (AWAY, "kill -s TERM 0", 128 + signal.SIGTERM),
+        (AWAY, "kill -s TERM $PPID; exec sleep 20", 128 + signal.SIGTERM),
+        (IN_A_THREAD, "kill -s INT 0", -signal.SIGINT),
+        (IN_A_THREAD, "kill -s TERM 0", 128 + signal.SIGTERM),
+    ],
+    ids=["ctrl-c", "all ended", "program ended", "ctrl-c in a loop", "all ended in a loop"],
+)
+def test_how_a_process_ended_that_was_cut_off_with_its_program_is_no_answer(
+    tmp_path: Path, program: str, sends: str, code: int
+) -> None:
+    with ModelServer() as server:
+        agent = Interrupted(tmp_path, program, server)
+        ended = agent.run("record", "--id", "trip", SENDS=sends)
+        assert ended.returncode == code, ended.stderr
+        asked = agent.run("resume", "trip", SENDS=sends, CALM="1")
+        assert (asked.returncode, "whether it took effect is not known" in asked.stderr) == (7, True), asked.stderr
+        resumed = agent.run("resume", "trip", "--unknown", "retry", SENDS=sends, CALM="1")
+        assert (resumed.returncode, "done" in resumed.stdout, agent.asked("/a")) == (0, True, 1), resumed.stderr
+        replayed = agent.run("replay", "trip", "--sealed", SENDS=sends)
+        assert (replayed.returncode, replayed.stdout) == (0, resumed.stdout), replayed.stderr
+
+
+def test_a_program_that_was_stopped_in_its_wait_for_a_process_and_goes_on_is_so_in_a_replay(tmp_path: Path) -> None:
+    with ModelServer() as server:
+        agent = Interrupted(tmp_path, STAYS, server)
+        recorded = agent.run("record", "--id", "trip", SENDS="kill -s INT 0")
+        assert (recorded.returncode, recorded.stdout[:10]) == (0, "stopped\n4 "), recorded.stderr
+        replayed = agent.run("replay", "trip", "--sealed", SENDS="kill -s INT 0")
         assert (replayed.returncode, replayed.stdout) == (0, recorded.stdout), replayed.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import subprocess
 import sys
@@ -81,3 +82,27 @@ def test_so_does_one_whose_rows_are_written_in_the_background(tmp_path: Path, se
 def test_a_program_killed_twice_at_any_instant(tmp_path: Path, seed: int) -> None:
     """Promises 1 and 2."""
     _check("long_agent", 8, tmp_path, 1_000 + seed)
+
+
+def test_what_a_shell_left_behind_keeps_nobody_from_knowing_how_it_ended(tmp_path: Path) -> None:
+    """It holds the pipes open. Once nobody reads them, the outcome is on record, or a resume would ask for it."""
+    with everstep.open(tmp_path / "trail.db") as trail, everstep.capture(trail, "x"):
+        with pytest.raises(subprocess.TimeoutExpired):
+            subprocess.run("echo part; sleep 5; :", shell=True, timeout=0.2, capture_output=True, check=False)
+        processes = [step for step in trail.steps("x") if step.node_type == "process"]
+        assert [(step.status, step.output["exit"]) for step in processes] == [(Status.COMPLETED, -9)]
+
+
+def test_how_an_awaited_process_ended_is_on_record_before_the_program_goes_on(tmp_path: Path) -> None:
+    """Promise 1. It had gone on, to its end even, when exit and pipes had ended: the call counted as cancelled."""
+
+    async def waits() -> tuple[bytes, list[Status]]:
+        process = await asyncio.create_subprocess_shell("sleep 0.2 & echo part", stdout=subprocess.PIPE)
+        said, _ = await process.communicate()
+        return said, [step.status for step in trail.steps("x") if step.node_type == "process"]
+
+    with everstep.open(tmp_path / "trail.db") as trail:
+        with everstep.capture(trail, "x"):
+            assert asyncio.run(waits()) == (b"part\n", [Status.COMPLETED])
+        with everstep.capture(trail, "x", mode="verify"):
+            assert asyncio.run(waits()) == (b"part\n", [Status.COMPLETED])

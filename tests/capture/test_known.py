@@ -75,3 +75,31 @@ def test_what_is_the_same_is_answered(server: ModelServer, trail: everstep.Trail
         with everstep.capture(trail, "r", mode=mode):
             answers.append(asked(server, body(recorded if mode == "record" else now)))
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "now", "said"),
+    [
+        (
+            '"n": {"a": 1, "b": 2}',
+            '"n": {"b": 2, "a": 1}',
+            "The values are the same, and the order of keys in them differs",
+        ),
+        ('"n": 1', '"n": 1.0', None),
+        (f'"n": "a {KEY}"', f'"n": "a {KEY[:-1]}c"', "Only secrets differ"),
+        (f'"n": "a {KEY}"', f'"n": "b {KEY[:-1]}c"', None),
+        ('"n": "a"', '"n": "b"', None),
+    ],
+)
+@pytest.mark.parametrize("mode", ["verify", "record"])
+def test_a_difference_that_the_two_sides_do_not_show_is_told_in_words(
+    server: ModelServer, trail: everstep.Trail, mode: Any, recorded: str, now: str, said: str | None
+) -> None:
+    with pytest.raises(KeyError), everstep.capture(trail, "r"):
+        asked(server, body(recorded))
+        raise KeyError
+    with pytest.raises(DivergenceError) as caught, everstep.capture(trail, "r", mode=mode) as session:
+        asked(server, body(now))
+    told = str(caught.value) if session.report is None else str(session.report)
+    unseen = [each for each in ("The values are the same", "Only secrets differ") if each in told]
+    assert unseen == [] if said is None else said in told

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
+import threading
 import time
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 import everstep
+from everstep.capturing import stubborn
+from everstep.errors import DivergenceError
 from everstep.model import Status
 from tests.capture.interrupting import SLOW, Interrupted
 from tests.capture.server import ModelServer
@@ -125,3 +132,31 @@ def test_a_divergence_after_a_process_was_begun_anew_names_the_process(tmp_path:
         resumed = agent.run("resume", "trip", "--unknown", "retry")
         assert resumed.returncode == 4, resumed.stderr
         assert "It may come of a process that was begun anew, 'run bash'" in resumed.stderr
+
+
+def _waits_for_a_thread(url: str, last: int) -> list[str]:
+    said: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=lambda: said.put(httpx.get(f"{url}/plain/{last}").text)).start()
+    return [said.get(timeout=20)]
+
+
+def _waits_for_a_pool(url: str, last: int) -> list[str]:
+    with ThreadPool(2) as pool:
+        return pool.map_async(lambda number: httpx.get(f"{url}/plain/{number}").text, [1, last]).get(20)
+
+
+@pytest.mark.parametrize("program", [_waits_for_a_thread, _waits_for_a_pool])
+def test_a_block_that_waits_for_a_thread_of_its_own_that_was_taken_out_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Any
+) -> None:
+    """In the main thread, that is, as tests are."""
+    monkeypatch.setattr(stubborn, "_SECONDS", 0.5)
+    with ModelServer() as server, everstep.open(tmp_path / "trail.db") as trail:
+        with everstep.capture(trail, "x"):
+            recorded = program(server.url, 2)
+        with pytest.raises(DivergenceError) as parted, everstep.capture(trail, "x", mode="verify"):
+            program(server.url, 3)
+        assert not isinstance(parted.value.__context__, queue.Empty | TimeoutError)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        with everstep.capture(trail, "x", mode="verify"):
+            assert program(server.url, 2) == recorded

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 import time
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import httpx
 import httpx2
 import pytest
@@ -36,13 +38,14 @@ def question(text: str) -> dict[str, Any]:
 
 
 @contextmanager
-def answering(body: str) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that always says this: its address, and what it was asked."""
+def answering(body: str, thinks: Callable[[bytes], Any] = id) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that always says this, once it has thought: its address, and what it was asked."""
     asked: list[bytes] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:  # as the class wants it named
             asked.append(self.rfile.read(int(self.headers["content-length"])))
+            thinks(asked[-1])
             self.send_response(200)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
@@ -115,31 +118,55 @@ def test_a_trace_that_fails_fails_the_call_as_it_does_without_us(tmp_path: Path)
         assert [step.error.type for step in outcomes(trail) if step.error] == ["ZeroDivisionError"]
 
 
-def ask(client: httpx.Client, url: str) -> list[str]:
+def by_urllib(url: str, body: str) -> str:
+    asked = urllib.request.Request(url, body.encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(asked, timeout=60) as answer:
+        return str(answer.read().decode())
+
+
+async def by_aiohttp(url: str, body: str) -> str:
+    async with aiohttp.ClientSession() as client, client.post(url, data=body.encode()) as answer:
+        return await answer.text()
+
+
+Post = Callable[[str, str], str]  # to this address, this body; what was answered
+TELLS_WHEN_SENT: dict[str, Post] = {
+    "httpx": lambda url, body: httpx.post(url, content=body, timeout=60).text,
+    "requests": lambda url, body: requests.post(url, data=body, timeout=60).text,
+    "urllib": by_urllib,
+}
+LIBRARIES: dict[str, Post] = {**TELLS_WHEN_SENT, "aiohttp": lambda url, body: asyncio.run(by_aiohttp(url, body))}
+
+
+def ask(post: Post, url: str) -> list[str]:
     """Two questions, the first of which cannot be stored, and what is drawn by chance after each."""
     said = []
     for body in (HALF, json.dumps(question("Hello"))):
         try:
-            said.append(client.post(f"{url}/v1/chat/completions", content=body).text)
+            said.append(post(f"{url}/v1/chat/completions", body))
         except UnstorableError as refused:
             said.append(str(refused))
         said.append(uuid.uuid4().hex)
     return said
 
 
+@pytest.mark.parametrize("library", TELLS_WHEN_SENT)
 @pytest.mark.parametrize("durability", ["sync", "async"])
-def test_a_question_that_cannot_be_stored_is_refused_and_is_no_step(durability: Any, tmp_path: Path) -> None:
+def test_a_question_that_cannot_be_stored_is_refused_and_is_no_step(
+    durability: Any, library: str, tmp_path: Path
+) -> None:
+    post = TELLS_WHEN_SENT[library]
     with answering('{"model": "gpt-test"}') as (url, _), everstep.open(tmp_path / "trail.db") as trail:
-        with pytest.raises(RuntimeError), capture(trail, "run", durability=durability), httpx.Client() as client:
-            first = ask(client, url)
+        with pytest.raises(RuntimeError), capture(trail, "run", durability=durability):
+            first = ask(post, url)
             raise RuntimeError
         assert "half" in first[0] or "surrogate" in first[0]
         assert first[2] == '{"model": "gpt-test"}'
         assert len(outcomes(trail)) == 1
-        with capture(trail, "run", durability=durability), httpx.Client() as client:  # resumed
-            assert ask(client, url) == first
-        with capture(trail, "run", mode="verify"), httpx.Client() as client:
-            assert ask(client, url) == first
+        with capture(trail, "run", durability=durability):  # resumed
+            assert ask(post, url) == first
+        with capture(trail, "run", mode="verify"):
+            assert ask(post, url) == first
 
 
 def test_an_answer_that_cannot_be_stored_fails_the_next_call(tmp_path: Path) -> None:
@@ -150,17 +177,37 @@ def test_an_answer_that_cannot_be_stored_fails_the_next_call(tmp_path: Path) -> 
         assert outcomes(trail) == []
 
 
-LIBRARIES: dict[str, Callable[[str, str], str]] = {
-    "httpx": lambda url, text: httpx.post(url, json=question(text)).text,
-    "requests": lambda url, text: requests.post(url, json=question(text), timeout=10).text,  # says not when it was sent
-}
+@pytest.mark.parametrize("library", TELLS_WHEN_SENT)
+def test_a_row_is_drafted_while_the_next_answer_is_waited_for(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, drafted, waited = meanwhile._put, threading.Event(), []
+
+    def noted(*args: Any, **about: Any) -> Any:
+        drafted.set()
+        return put(*args, **about)
+
+    def thinks(asked: bytes) -> None:
+        if b"Second" in asked:
+            waited.append(drafted.wait(20))
+
+    monkeypatch.setattr(meanwhile, "_put", noted)
+    monkeypatch.setattr("everstep.store.commit._NAP", 60.0)  # else the store's thread would come first
+    with (
+        answering('{"model": "gpt-test"}', thinks) as (url, _),
+        everstep.open(tmp_path / "trail.db") as trail,
+        capture(trail, "run", durability="async"),
+    ):
+        for text in ("First", "Second"):
+            LIBRARIES[library](f"{url}/v1/chat/completions", json.dumps(question(text)))
+    assert waited == [True]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("durability", ["async", "exit"])
 def test_rows_that_nobody_waits_for_say_all_that_others_do(library: str, durability: Any, tmp_path: Path) -> None:
     def program() -> list[tuple[str, float]]:
-        asked = [f"Question {number}" for number in range(4)]
+        asked = [json.dumps(question(f"Question {number}")) for number in range(4)]
         return [(LIBRARIES[library](f"{url}/v1/chat/completions", text), time.time()) for text in asked]
 
     with everstep.open(tmp_path / "trail.db") as trail:
@@ -269,7 +316,7 @@ def test_a_request_that_is_sent_twice_at_once_is_left_as_it_was(hx: Any, tmp_pat
 def test_what_a_library_asks_that_does_not_tell_when_it_was_sent_is_refused_before(tmp_path: Path) -> None:
     with answering("{}") as (url, asked), everstep.open(tmp_path / "trail.db") as trail, capture(trail, "run"):
         with pytest.raises(UnstorableError):
-            requests.post(f"{url}/v1/chat/completions", data=HALF, timeout=10)
+            asyncio.run(by_aiohttp(f"{url}/v1/chat/completions", HALF))
         assert asked == []
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import everstep
-from everstep import Trail
 from everstep.model import Status
 from tests.capture.running import environment
 from tests.capture.server import ModelServer
@@ -60,7 +59,7 @@ class Shell:
         """A command on the program."""
         return self.run(*words, "--", sys.executable, "agent.py", "--city", "Oslo", **more)
 
-    def opened(self) -> Trail:
+    def opened(self) -> Any:
         return everstep.open(self.folder / "trail.db", read_only=True)
 
 

@@ -14,9 +14,10 @@ import psycopg
 import pytest
 
 import everstep
-from everstep.capturing.seams import gevent, native
+from everstep.capturing.seams import green, native
 from everstep.capturing.seams import urllib3 as urllib3_seam
 from everstep.errors import CaptureWarning, SealedError, UnknownLayoutError, UnrecordableError
+from everstep.model import Status
 from everstep.store import postgres_link
 
 
@@ -100,17 +101,24 @@ def _in_c() -> Any:
     return Fixed
 
 
-def test_gevent_is_refused_where_it_would_change_what_is_recorded(tmp_path: Path) -> None:
-    names = ("patch_all", "patch_socket", "patch_thread", "patch_time")
-    module: Any = SimpleNamespace(__name__="gevent.monkey", **{name: lambda: "changed" for name in names})
-    gevent.patch(module)
-    assert module.patch_all() == "changed"
-    with (
-        everstep.open(tmp_path / "trail.db") as trail,
-        pytest.raises(UnrecordableError, match="gevent"),
-        everstep.capture(trail, "x"),
-    ):
-        module.patch_thread()
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("gevent.monkey", ["patch_all", "patch_socket", "patch_thread", "patch_time"]),
+        ("eventlet.patcher", ["monkey_patch"]),
+    ],
+)
+def test_what_would_change_what_is_recorded_is_refused(tmp_path: Path, name: str, changes: list[str]) -> None:
+    module: Any = SimpleNamespace(__name__=name, **{change: lambda: "changed" for change in changes})
+    green.patch(module)
+    for change in changes:
+        assert getattr(module, change)() == "changed"
+        with (
+            everstep.open(tmp_path / "trail.db") as trail,
+            pytest.raises(UnrecordableError, match=name.partition(".")[0]),
+            everstep.capture(trail, change),
+        ):
+            getattr(module, change)()
 
 
 def test_another_event_loop_than_that_of_asyncio_is_refused(tmp_path: Path) -> None:
@@ -213,3 +221,33 @@ def test_zeromq_within_the_process_is_nothing_to_tell_of(tmp_path: Path) -> None
     native.patch(SimpleNamespace(__name__="zmq.sugar.socket", Socket=Socket))  # type: ignore[arg-type] # as a module
     with everstep.open(tmp_path / "trail.db") as trail, everstep.capture(trail, "x"):
         assert Socket().bind("inproc://here") == "went to inproc://here"
+
+
+def test_prices_that_are_none_begin_no_run(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "trail.db") as trail:
+        with pytest.raises(ValueError, match="dear"), everstep.capture(trail, "run", prices={"gpt": "dear"}):  # type: ignore[dict-item] # on purpose
+            pass
+        with everstep.capture(trail, "run"):
+            pass
+        assert trail.run("run").status is Status.COMPLETED
+
+
+class Interrupts:
+    """A setting: Ctrl-C comes when it is looked at for the second time, and the run has begun."""
+
+    looks = 0
+
+    def __bool__(self) -> bool:
+        self.looks += 1
+        if self.looks == 2:
+            raise KeyboardInterrupt
+        return True
+
+
+def test_a_run_that_is_interrupted_before_its_first_line_is_there_for_another(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "trail.db") as trail:
+        with pytest.raises(KeyboardInterrupt), everstep.capture(trail, "run", clock=Interrupts()):  # type: ignore[arg-type] # as good as one
+            pass
+        with everstep.capture(trail, "run"):
+            pass
+        assert trail.run("run").status is Status.COMPLETED

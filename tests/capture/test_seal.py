@@ -20,7 +20,7 @@ import pytest
 
 import everstep
 from everstep.errors import CaptureWarning, SealedError
-from tests.capture.running import environment
+from tests.capture.running import CAPTURED, environment
 
 PROGRAM = Path(__file__).with_name("reaching.py")
 CALLS = [
@@ -29,6 +29,7 @@ CALLS = [
 ]  # fmt: skip
 FILES = [
     "open", "open by flags", "append", "remove", "rename", "copy", "mkdir", "symlink", "truncate", "chmod", "touch",
+    *(["attribute", "attribute removed"] if hasattr(os, "setxattr") else ()),
 ]  # fmt: skip
 FREE = [
     "sqlite3 in memory",
@@ -69,7 +70,7 @@ class Place:
                 TMPDIR=str(self.folder / "temporary"), PYTHONPATH=os.pathsep.join(sys.path),
             )  # fmt: skip
             done = subprocess.run(
-                [sys.executable, "-m", "everstep.capturing", str(PROGRAM)], cwd=self.folder, env=env,
+                [*CAPTURED, str(PROGRAM)], cwd=self.folder, env=env,
                 pass_fds=[file.fileno()], capture_output=True, text=True, check=False, timeout=60,
             )  # fmt: skip
         self.status, self.stderr = done.returncode, done.stderr
@@ -187,6 +188,7 @@ def test_a_refusal_that_the_program_swallows_counts_all_the_same(tmp_path: Path)
             socket.create_connection(("127.0.0.1", 9))
         assert session.report is not None
         assert not session.report.identical
+        assert "If it does no harm, replay it without a seal: --seal off" in str(session.report), "nobody saw the error"
         line, text = caught.value.where.rpartition(":")[2], Path(__file__).read_text("utf-8").splitlines()
         assert "socket.create_connection" in text[int(line) - 1]
 
@@ -201,8 +203,9 @@ def test_a_refusal_names_the_folder_that_would_have_to_be_allowed(
     tries: list[tuple[Callable[[], object], str]] = [
         (lambda: Path("out.txt").write_text("a"), "--allow ."),
         (lambda: out.chmod(0o700), f"--allow '{out}'"),
-        ((out / "a").mkdir, f"--allow '{out}'"),
-        (lambda: sqlite3.connect("/nowhere/a.db"), "--allow /nowhere"),
+        ((out / "a").mkdir, f"--allow '{out / 'a'}'"),
+        (lambda: Path("made/below").mkdir(parents=True), "--allow made"),  # not all that is here
+        (lambda: sqlite3.connect("/nowhere/at/a.db"), "--allow /nowhere"),
         (lambda: sqlite3.connect("file:///nowhere/a.db?mode=ro", uri=True), "--allow /nowhere"),
         (lambda: socket.create_connection(("127.0.0.1", 9)), "--seal off"),
     ]
@@ -286,6 +289,24 @@ def test_outside_of_a_replay_nothing_is_sealed(tmp_path: Path) -> None:
         with everstep.capture(trail, "r", mode="verify", seal="off"):
             socket.create_connection(server.getsockname()).close()
         socket.create_connection(server.getsockname()).close()
+
+
+SENDS: dict[str, Callable[[socket.socket, tuple[str, int]], int]] = {
+    "sendto": lambda sending, to: sending.sendto(b"a", to),
+    "sendmsg": lambda sending, to: sending.sendmsg([b"a"], [], 0, to),
+}
+
+
+@pytest.mark.parametrize("name", SENDS)
+def test_a_datagram_that_is_not_recorded_is_told_of(tmp_path: Path, name: str) -> None:
+    with everstep.open(tmp_path / "trail.db") as trail, socket.socket(type=socket.SOCK_DGRAM) as heard:
+        heard.bind(("127.0.0.1", 0))
+        heard.settimeout(5)
+        with everstep.capture(trail, name), socket.socket(type=socket.SOCK_DGRAM) as sending:
+            with pytest.warns(CaptureWarning, match=r"sends to 127.*test_seal\.py"):
+                SENDS[name](sending, heard.getsockname())
+            SENDS[name](sending, heard.getsockname())  # once is enough
+        assert [heard.recv(9) for _ in range(2)] == [b"a", b"a"]
 
 
 SWALLOWS = """

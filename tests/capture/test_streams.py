@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import httpcore
 import httpx
 import pytest
 
 import everstep
+from everstep.capturing.http import Head, request
 from everstep.capturing.session import capture
+from everstep.capturing.wire import revived
 from everstep.run import turnstile
 from everstep.run.turnstile import Turnstile
 from tests.capture.oddities import serving
@@ -101,3 +105,30 @@ def test_an_answer_of_http2_has_the_reason_that_it_had(tmp_path: Path) -> None:
         assert "429 Too Many Requests" in first
         with capture(trail, "run", mode="verify"):
             assert program() == first
+
+
+class Looked(Sequence[bytes]):
+    """Chunks that count how many of them were looked at."""
+
+    def __init__(self, chunks: list[bytes]) -> None:
+        self.chunks, self.times = chunks, 0
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def __getitem__(self, at: Any) -> Any:
+        self.times += 1
+        return self.chunks[at]
+
+
+@pytest.mark.parametrize("end", [b"data: [DONE]\n\n", b"event: message_stop\r\ndata: {}\r\n\r\n"])
+def test_that_a_stream_was_had_whole_is_seen_at_its_end_however_it_was_cut(end: bytes) -> None:
+    is_whole = request("POST", "http://a/v1", {}, b"", revived).is_whole
+    assert is_whole is not None
+    head, word = Head(200, []), b'data: {"text": "data: [DONE]"}\n\n'
+    for body, whole in ((word + end, True), (end, True), (word + end[:-1], False), (word + b"x" + end, False)):
+        for at in range(len(body)):
+            assert is_whole(head, [body[:at], b"", body[at:], b""]) is whole
+    stream = Looked([*[word] * 1000, end])
+    assert is_whole(head, stream)
+    assert stream.times < 5

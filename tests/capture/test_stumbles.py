@@ -50,6 +50,62 @@ def test_calls_to_one_host_are_told_apart(tmp_path: Path) -> None:
     assert f" POST 127.0.0.1/plain/{'b' * 30}... " in found
 
 
+def test_processes_of_one_program_are_told_apart_and_one_is_shown_with_what_it_was_started_with(tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "trail.db") as trail, everstep.capture(trail, "shell"):
+        subprocess.run("printf two; exit 3", shell=True, capture_output=True, check=False)
+        subprocess.run(["/bin/sh", "-c", "echo it is"], capture_output=True, check=True)
+    lines = run("show", "shell", "--trail", tmp_path / "trail.db").stdout.splitlines()
+    assert ["  run printf two; exit 3  " in lines[-2], lines[-2].endswith("  exit 3 'two'")] == [True, True]
+    assert ["  run sh -c 'echo it is'  " in lines[-1], lines[-1].endswith("  'it is\\n'")] == [True, True]
+    assert "inputs.args = 'printf two; exit 3'" in run("show", "shell@2", "--trail", tmp_path / "trail.db").stdout
+    found = json.loads(run("show", "shell@4", "--trail", tmp_path / "trail.db", "--json").stdout)
+    assert found["show"]["step"]["inputs"]["args"] == ["/bin/sh", "-c", "echo it is"]
+
+
+def test_a_command_that_begins_with_a_secret_is_found_on_record_again(tmp_path: Path) -> None:
+    """Promise 10: its first word is its name."""
+    key = f"sk-ant-api03-{'b' * 80}"
+    with everstep.open(tmp_path / "trail.db") as trail:
+        for mode in ("record", "verify"):
+            with everstep.capture(trail, "shell", mode=mode) as session:
+                subprocess.run(f"API_KEY={key} true", shell=True, capture_output=True, check=True)
+        assert session.report is not None
+        assert session.report.identical
+        assert key not in "".join(step.name for step in trail.steps("shell"))
+
+
+def test_who_wants_the_run_of_a_program_as_a_test_is_led_to_one(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "everstep", "record", "--id", "trip", "--", sys.executable, "-c", "print()"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    refused = run("export", "trip", "--as-test", "--trail", tmp_path / ".everstep" / "trail.db")
+    assert refused.exit_code == 2
+    assert "One to copy: docs/how-to/turn-a-failed-run-into-a-test.md" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["two.py"], "is one of the program 'one.py', not of 'two.py'. Give the one that was recorded"),
+        (["one.py", "more"], "was started with other inputs"),
+        (["none.py"], "none.py cannot be read"),
+    ],
+)
+def test_a_fork_is_not_made_for_another_program_than_the_recorded_one(
+    tmp_path: Path, words: list[str], said: str
+) -> None:
+    for name in ("one.py", "two.py"):
+        (tmp_path / name).write_text("print()")
+    everstep_ = [sys.executable, "-m", "everstep"]
+    record = [*everstep_, "record", "--id", "trip", "--trail", "t.db", "--", sys.executable, "one.py"]
+    subprocess.run(record, cwd=tmp_path, capture_output=True, check=True)
+    fork = [*everstep_, "fork", "trip", "--at", "0", "--trail", "t.db", "--", sys.executable, *words]
+    refused = subprocess.run(fork, cwd=tmp_path, capture_output=True, check=False, text=True)
+    assert refused.returncode != 0
+    assert said in refused.stderr
+    with everstep.open(tmp_path / "t.db") as trail:
+        assert [run.id for run in trail.runs()] == ["trip"]
+
+
 def test_how_an_answer_travelled_is_no_difference_between_runs_and_what_it_said_is(tmp_path: Path) -> None:
     with ModelServer() as server, everstep.open(tmp_path / "trail.db") as trail:
         for run_id in ("one", "two"):
@@ -174,6 +230,25 @@ def test_a_warning_of_ours_is_one_line_and_others_are_as_python_shows_them(tmp_p
     assert told[1].endswith("agent.py:3: UserWarning: theirs")
 
 
+def test_of_a_long_output_that_differs_only_what_differs_is_shown(tmp_path: Path) -> None:
+    program = "import os\nprint('line\\n' * 500, 'process', os.getpid(), 'line\\n' * 500)\n"
+    everstep_of(tmp_path, program, "record", "--id", "trip")
+    told = everstep_of(tmp_path, program, "replay", "trip").stderr.splitlines()
+    (line,) = [each for each in told if each.startswith("  ~ stdout: ")]
+    assert " process [-" in line
+    assert len(line) < 400
+
+
+def test_a_program_that_becomes_another_is_told_how_to_record_that(tmp_path: Path) -> None:
+    program = "import os\nos.execlp('true', 'true')\n"
+    told = everstep_of(tmp_path, program, "record", "--id", "trip").stderr.splitlines()
+    assert told[0].startswith("everstep: warning: run 'trip' becomes another program by os.execv")
+    assert "everstep record -- python agent.py" in told[0]
+    refused = everstep_of(tmp_path, program, "replay", "--sealed", "trip").stderr
+    assert "agent.py:2 would become another program by os.execv" in refused
+    assert "everstep record -- python agent.py" in refused
+
+
 WAITS = """
 import os, queue, threading, time
 import httpx
@@ -220,3 +295,95 @@ def test_a_replay_that_finds_the_download_of_the_recording_is_told_of_files(tmp_
         with everstep.capture(trail, "trip", mode="verify") as session:
             program()
         assert "note" not in str(session.report)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "assert importlib.util.find_spec('httpx').loader.get_filename('httpx')",  # is it there? asked of many a package
+        """
+class Old:  # as finders once were
+    find_module = lambda *_: None
+sys.meta_path.append(Old())
+try:
+    import primp
+except ImportError:
+    pass
+""",
+        "sys.modules['idna'] = None\ntry:\n import httpx\nexcept ImportError:\n del sys.modules['idna']",
+    ],
+)
+def test_a_library_that_was_looked_for_or_failed_to_load_is_recorded_when_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    program = f"import importlib.util, os, sys\n{before}\nimport httpx\nhttpx.get(os.environ['MODEL_URL'] + '/plain/a')"
+    with ModelServer() as server:
+        monkeypatch.setenv("MODEL_URL", server.url)
+        told = everstep_of(tmp_path, program, "record", "--id", "trip")
+    assert (told.returncode, "warning" in told.stderr) == (0, False), told.stderr
+    with everstep.open(tmp_path / "t.db") as trail:
+        assert [step.name for step in trail.steps("trip") if step.node_type] == ["GET 127.0.0.1"]
+
+
+REFUSED = """
+import asyncio
+import ssl
+import aiohttp
+import httpx
+import urllib3
+
+NOBODY = "http://127.0.0.1:1/"
+
+def asked_by_aiohttp():
+    async def ask():
+        async with aiohttp.ClientSession() as session:
+            await session.get(NOBODY)
+    asyncio.run(ask())
+
+def chain(call):
+    try:
+        call()
+    except Exception as error:
+        while error is not None:
+            yield type(error).__name__
+            error = error.__cause__
+
+print(*chain(asked_by_aiohttp))
+print(*chain(lambda: httpx.get(NOBODY)))
+print(*chain(lambda: urllib3.request("GET", NOBODY, retries=False)))
+"""
+
+
+def test_a_connection_that_was_refused_is_refused_in_another_process_for_the_same_reason(tmp_path: Path) -> None:
+    """Promise 6: with what it was raised from, and nothing of what aiohttp's error holds is in the way."""
+    recorded = everstep_of(tmp_path, REFUSED, "record", "--id", "r")
+    reason = "ConnectionRefusedError"
+    said = f"ClientConnectorError {reason}\nConnectError ConnectError\nNewConnectionError {reason}\n"
+    assert (recorded.returncode, recorded.stdout) == (0, said), recorded.stderr
+    replayed = everstep_of(tmp_path, REFUSED, "replay", "r", "--sealed")
+    assert (replayed.returncode, said in replayed.stdout) == (0, True), replayed.stderr
+
+
+JOBS = """
+import os
+from concurrent.futures import ThreadPoolExecutor
+import httpx
+def ask(number):
+    httpx.get(os.environ["MODEL_URL"] + "/plain/" + os.environ["PAGE"])
+with ThreadPoolExecutor(1) as pool:
+    for number in range(24):
+        pool.submit(ask, number).exception()
+print("through")
+"""
+
+
+def test_a_program_that_is_told_in_each_of_many_jobs_that_it_diverged_comes_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ModelServer() as server:
+        monkeypatch.setenv("MODEL_URL", server.url)
+        monkeypatch.setenv("PAGE", "a")
+        assert everstep_of(tmp_path, JOBS, "record", "--id", "trip").returncode == 0
+        monkeypatch.setenv("PAGE", "b")
+        replayed = everstep_of(tmp_path, JOBS, "replay", "trip")
+    assert (replayed.returncode, replayed.stdout) == (4, "through\n")

@@ -121,6 +121,23 @@ def test_telemetry_is_sent_and_not_recorded_and_a_replay_sends_none(
         assert len(server.requests) == seen
 
 
+def test_the_connection_that_telemetry_took_is_free_again(tmp_path: Path) -> None:
+    options = {"limits": httpx.Limits(max_connections=1), "timeout": httpx.Timeout(30, pool=1)}
+
+    def plain(url: str) -> list[int]:
+        with httpx.Client(**options) as client:  # type: ignore[arg-type] # by their names
+            return [client.post(url, content=b"a").status_code for _ in range(2)]
+
+    async def awaited(url: str) -> list[int]:
+        async with httpx.AsyncClient(**options) as client:  # type: ignore[arg-type] # as above
+            return [(await client.post(url, content=b"a")).status_code for _ in range(2)]
+
+    with ModelServer() as server, everstep.open(tmp_path / "trail.db") as trail:
+        url = f"{server.url}/plain/v1/traces"
+        with pytest.warns(CaptureWarning, match="sends telemetry"), everstep.capture(trail, "trip"):
+            assert [*plain(url), *asyncio.run(awaited(url))] == [200] * 4
+
+
 def test_telemetry_of_a_thread_of_its_own_leaves_the_order_of_calls_alone(tmp_path: Path) -> None:
     with ModelServer() as server, everstep.open(tmp_path / "trail.db") as trail:
 

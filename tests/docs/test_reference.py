@@ -8,12 +8,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import everstep
 from everstep import errors
+from everstep.capturing import http
 from everstep.codec.record import StepRecord
 from everstep.models.scripted import Asked
 from everstep.run.context import Current
@@ -103,6 +105,20 @@ def test_every_public_name_is_in_the_reference() -> None:
 def test_every_detail_is_in_its_section_of_the_reference(title: str, names: list[str]) -> None:
     assert len(names) > 2
     assert missing([str(name) for name in names], section(read("docs/reference/api.md"), title)) == []
+
+
+def test_capture_is_shown_with_the_parameters_that_it_takes_and_no_others() -> None:
+    page = section(read("docs/reference/api.md"), "capture")
+    [shown] = re.findall(r"everstep\.capture\(trail, ([^`]+)\) as session", page)
+    listed = " ".join(re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE))
+    assert ["trail", *re.findall(r"(\w+)=", shown)] == parameters(everstep.capture)
+    assert sorted(re.findall(r"`(\w+)`", listed)) == sorted(parameters(everstep.capture))
+
+
+def test_every_field_of_an_answer_on_record_is_in_the_format_and_no_other() -> None:
+    page = section(read("docs/reference/format.md"), "Captured calls").partition("\nA fork may")[0]
+    listed = " ".join(re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE))
+    assert sorted(re.findall(r"`(\w+)`", listed)) == sorted(http.FIELDS)
 
 
 def test_what_a_step_can_say_is_all_that_is_listed() -> None:
@@ -221,3 +237,10 @@ def test_the_program_of_the_readme_prints_what_the_readme_shows(tmp_path: Path) 
         )
         printed += f"$ python {command}\n{done.stdout}" + ("Killed\n" if done.returncode == -9 else "")
     assert printed == shown
+
+
+def test_what_a_page_says_can_be_run_as_a_module_can() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    named = {name for page in pages for name in re.findall(r"-m\W+(everstep[.\w]*)", page.read_text("utf-8"))}
+    assert named
+    assert [name for name in sorted(named) if find_spec(f"{name}.__main__") is None] == []

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 import everstep
@@ -84,3 +85,89 @@ def test_each_tool_that_a_model_calls_is_shown_as_a_call(tmp_path: Path, body: s
         row = recorder.step("openai chat", node_type="model", output=answered(200, body))
         assert result_of(row, 200).text == shown
         assert len(result_of(row, 20).text) <= 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "output", "shown"),
+    [
+        ("process", {"exit": 0, "pid": 7, "stdout": "5\n"}, "'5\\n'"),
+        ("process", {"exit": 0, "pid": 7, "stdout": ""}, "''"),
+        ("process", {"exit": 1, "pid": 7, "stdout": "a", "stderr": "no such file"}, "exit 1 'no such file' 'a'"),
+        ("tool", {"result": {"content": [{"type": "text", "text": "7 euros"}], "isError": False}}, "'7 euros'"),
+        ("process", {"pid": 7}, "{'pid': 7}"),
+        ("process", "mine", "'mine'"),
+    ],
+)
+def test_what_a_process_printed_and_a_tool_answered_is_shown_and_not_how(
+    tmp_path: Path, kind: str, output: Any, shown: str
+) -> None:
+    with everstep.open(tmp_path / "t.db") as trail, trail.record("r") as recorder:
+        row = recorder.step("call", node_type=kind, output=output)
+        assert result_of(row, 200).text == shown
+        assert len(result_of(row, 20).text) <= 20
+
+
+def test_a_model_that_was_streamed_is_shown_with_what_it_said_and_without_what_a_replay_goes_by(place: Path) -> None:
+    pieces = [{"choices": [{"delta": {"content": text}}]} for text in ("two\n", "li", "nes")]
+    body = "".join(f"data: {json.dumps(piece)}\n\n" for piece in pieces)
+    about = {"turns": [1.000001], "fired": [[1, "main", 0, 0]], "seed": b"of a fork", "mine": 7}
+    with everstep.open(place) as trail, trail.record("streamed") as recorder:
+        recorder.step("openai chat", node_type="model", output=answered(200, body), metadata=about)
+    shown = run("show", "streamed@1").stdout
+    assert "\nsaid\n  two\n  lines\n" in shown
+    assert re.search(r"^metadata +\{'mine': 7\}$", shown, re.MULTILINE)
+    assert "fired" in run("show", "streamed@1", "--all").stdout
+
+
+def streamed(*pieces: str) -> str:
+    """What a model says, piece by piece."""
+    events = [json.dumps({"id": "c-1", "choices": [{"index": 0, "delta": {"content": piece}}]}) for piece in pieces]
+    return "".join(f"data: {event}\n\n" for event in events)
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (streamed("The fer", "ry to Caci", "lhas leaves"), "'The ferry to Cacilhas leaves'"),
+        (chat("a plan:\nferry to Cacilhas"), r"'a plan:\nferry to Cacilhas'"),
+        (chat("la traversée: ferry to Cacilhas"), "'la traversée: ferry to Cacilhas'"),
+        ('{"text": "a ferry to Cacilhas"}\n{"next": "a tram"}\n', "'a ferry to Cacilhas'"),
+    ],
+)
+@pytest.mark.parametrize("words", [["ferry"], ["ferry to cacilhas"], ['"ferry to"', "cacil*"]])
+def test_an_answer_is_found_by_the_words_in_it_however_they_travelled(
+    place: Path, body: str, shown: str, words: list[str]
+) -> None:
+    with everstep.open(place) as trail, trail.record("trip") as recorder:
+        recorder.step("openai chat", node_type="model", output=answered(200, body))
+    found = json.loads(run("search", *words, "--json").stdout)["search"]
+    assert [(hit["run"], hit["match"]) for hit in found] == [("trip", {"where": "output.body", "text": shown})]
+
+
+def test_words_after_the_end_of_a_line_are_shown_where_they_stand(place: Path) -> None:
+    with everstep.open(place) as trail, trail.record("trip") as recorder:
+        recorder.step("mine", output="x" * 90 + "\nferry to Cacilhas")
+    [hit] = json.loads(run("search", "ferry", "--json").stdout)["search"]
+    assert hit["match"] == {"where": "output", "text": "..." + "x" * 38 + r"\nferry to Cacilhas'"}
+
+
+def test_an_index_that_took_in_less_is_made_anew(place: Path) -> None:
+    with everstep.open(place) as trail:
+        with trail.record("trip") as recorder:
+            recorder.step("openai chat", node_type="model", output=answered(200, streamed("fer", "ry")))
+        assert [step.run_id for step in trail.search("ferry", field="output")] == ["trip"]
+    index = apsw.Connection(f"{place}-search")
+    index.execute("insert into words(words) values('delete-all'); pragma user_version = 0")
+    index.close()
+    with everstep.open(place) as trail:
+        assert [step.run_id for step in trail.search("ferry")] == ["trip"]
+
+
+def test_an_answer_that_spells_out_half_a_character_is_found_and_compared(place: Path) -> None:
+    with everstep.open(place) as trail:
+        for name, text in (("a", "half \ud83d of"), ("b", "other \ude00 half")):
+            with trail.record(name) as recorder:
+                recorder.step("openai chat", node_type="model", output=answered(200, chat(text)))
+        assert {step.run_id for step in trail.search("half")} == {"a", "b"}
+        assert not trail.compare("a", "b").identical
+        assert trail.compare("a", "a").identical

@@ -40,6 +40,7 @@ class TestDoctor:
         found = data("doctor", "--trail", seen)["doctor"]
         assert found["versions"].keys() == {
             "python", "sqlite", "everstep", "apsw", "ormsgpack", "zstandard", "click", "rich", "psycopg",
+            "time-machine",
         }  # fmt: skip
         trail = found["trail"]
         assert trail["path"] == str(seen)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -167,6 +169,21 @@ def test_where_ids_come_from_is_told_where_one_is_missing(words: list[str]) -> N
     assert said(*words).endswith(". `everstep runs` lists them.\n")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["why"], ["show", "zzz"], ["fork", "done", "--id", "cut"], ["fork", "cut", "--outcome", "0=1"]],
+)
+def test_a_command_that_a_refusal_names_works_as_it_stands(
+    place: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.delenv("EVERSTEP_TRAIL")
+    shutil.move("trail.db", "else where.db")
+    told = run(*words, "--trail", "else where.db").stderr
+    [named] = re.findall("`everstep ([^`]*)`", told)
+    done = run(*shlex.split(named))
+    assert done.exit_code == 0, (told, done.output)
+
+
 def test_a_number_behind_a_run_is_one_of_its_steps(place: Path) -> None:
     assert "One step of it is done@1." in said("show", "done", "1")
     assert "One step" not in said("steps", "done", "1")
@@ -245,7 +262,7 @@ def test_who_is_not_at_a_terminal_is_told_what_to_add(place: Path) -> None:
 
 def test_a_run_that_was_cancelled_is_resumed(place: Path) -> None:
     assert run("cancel", "cut", "--yes").exit_code == 0
-    assert said("cancel", "cut", "--yes", code=5).endswith("`everstep resume` goes on with it.\n")
+    assert said("cancel", "cut", "--yes", code=5).endswith("`everstep resume cut` goes on with it.\n")
     assert "answer" not in run("show", "cut").stderr, "which it would not take"
 
 

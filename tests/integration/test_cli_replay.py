@@ -130,6 +130,25 @@ def test_without_code_it_is_rebuilt_from_the_record(place: Path) -> None:
     assert "no code" in command(place, "replay", "r", "--mode", "recorded", "--app", "nowhere").stdout
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["replay", "--sealed"], ["replay", "--seal", "hard"], ["replay", "--allow", "out"],
+        ["resume", "--unknown", "retry"], ["resume", "--children"],
+    ],
+)  # fmt: skip
+def test_an_option_that_does_nothing_for_a_workflow_is_refused(place: Path, words: list[str]) -> None:
+    told = command(place, words[0], "r", *words[1:], "--app", "agent", code=2).stderr
+    assert f"{words[1]} is for the run of a program, and does nothing here: leave it out." in told
+
+
+def test_two_seals_are_the_stronger_one_and_a_contradiction_is_refused(place: Path) -> None:
+    told = command(place, "replay", "r", "--sealed", "--seal", "calls", code=2).stderr
+    assert "--sealed refuses more than --seal calls: leave one of the two out." in told
+    for words in (["--sealed", "--seal", "hard"], ["--seal", "hard", "--sealed"]):
+        assert "--seal is for the run of a program" in command(place, "replay", "r", *words, code=2).stderr
+
+
 def test_the_app_of_the_project_is_found(place: Path) -> None:
     (place / "pyproject.toml").write_text('[tool.everstep]\napp = "agent"\n')
     assert "1 run again" in command(place, "replay", "r").stdout

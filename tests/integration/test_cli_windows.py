@@ -65,6 +65,16 @@ def test_both_sides_of_a_difference_are_seen(place: Path) -> None:
         assert "andthen[-0-]{+1+}intheend'" in shown
 
 
+def test_what_a_search_found_is_seen(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with everstep.open(place) as trail, trail.record("long") as recorder:
+        recorder.step("ask", inputs={"body": {"messages": [{"content": "word " * 30 + "harbour" + " word" * 30}]}})
+    for columns in (80, 50):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = seen("search", "harbour", "--trail", place)
+        assert max(map(len, lines)) <= columns
+        assert "harbour" in "\n".join(lines)
+
+
 def test_a_preview_is_cut_and_what_was_asked_for_is_not(place: Path) -> None:
     assert any(line.endswith("…") for line in seen("show", IDS[2], "--trail", place))
     assert "2 in the end'" in " ".join(seen("state", IDS[2], "--all", "--trail", place))

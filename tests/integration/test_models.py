@@ -354,7 +354,7 @@ def test_show_sums_what_models_were_asked(trail: Trail, tmp_path: Path) -> None:
     shown = run("show", "r", "--trail", path).stdout
     assert "m, 3 calls, 3,300 tokens (3,000 in, 300 out), cost 0.0135" in shown
     assert "n, 1 call, 1,100 tokens (1,000 in, 100 out)\n" in shown
-    assert "all, 4 calls, 4,400 tokens (4,000 in, 400 out), cost 0.0135, 1 call without a price" in shown
+    assert "all, 4 calls, 4,400 tokens (4,000 in, 400 out), cost 0.0135, 1 call of unknown cost" in shown
     assert data("show", "r", "--trail", path)["show"]["usage"] == trail.usage("r").to_dict()
 
 

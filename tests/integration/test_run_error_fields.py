@@ -182,6 +182,49 @@ def test_one_that_went_through_a_step_after_a_crash_is_still_what_it_was(trail: 
     assert trail.replay("r", catches).identical
 
 
+IN_A_LIBRARY = """
+import os, sys, types
+import everstep
+
+sys.modules["library"] = types.ModuleType("library")  # which the code below does not name
+exec("from dataclasses import dataclass\\n@dataclass\\nclass Close:\\n    code: int", vars(sys.modules["library"]))
+
+def failed():
+    close = vars(sys.modules["library"])["Close"]
+    error, cause = ValueError("lost", 7), OSError(5, "closed", close(1006))
+    error.close, error.code, error.__cause__ = close(1011), 1011, cause
+    return ExceptionGroup("all", [error])
+
+@everstep.step
+def boom():
+    raise failed()
+
+@everstep.workflow
+def catches():
+    try:
+        boom()
+    except ExceptionGroup as group:
+        error = group.exceptions[0]
+        print([repr(error), error.code, hasattr(error, "close"), str(error.__cause__)[:9], error.__cause__.errno])
+    if "CRASH" in os.environ:
+        sys.stdout.flush()
+        os._exit(0)
+
+everstep.Runner(everstep.open(sys.argv[1])).run(catches, id="r")
+"""
+
+
+def test_what_an_exception_held_of_a_library_that_the_code_cannot_name_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise 6: nobody chose to store it, and the run is resumed."""
+    monkeypatch.setenv("CRASH", "1")
+    live = output(IN_A_LIBRARY, tmp_path / "trail.db")
+    monkeypatch.delenv("CRASH")
+    assert live == "[\"ValueError('lost', 7)\", 1011, True, '[Errno 5]', 5]"
+    assert output(IN_A_LIBRARY, tmp_path / "trail.db") == live.replace("True", "False")
+
+
 def test_an_awaited_step_raises_the_same(trail: Trail) -> None:
     @step(output=None)
     async def missing() -> None:

@@ -132,6 +132,15 @@ def test_changed_code_is_reported_and_not_blocked(trail: Trail) -> None:
     assert caught[0].filename.endswith("running.py")  # who asked for it
 
 
+def test_of_a_fork_it_is_told_since_when_the_code_has_changed(trail: Trail) -> None:
+    calls.crash = {"hello ada"}
+    crashed(trail, greeting, "ada", id="r")
+    fork = trail.fork("r")
+    fork.release()
+    with pytest.warns(CodeChangedWarning, match=r"since run 'r' began\. .* up to the end of .* record, and live after"):
+        assert run(trail, renamed_greeting, id=fork.run_id).value == "hello ada"
+
+
 def test_a_pruned_run_cannot_go_on(trail: Trail) -> None:
     calls.crash = {"end"}
     crashed(trail, nested, id="r")

@@ -49,7 +49,8 @@ class _Shop(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         prompt = asked["messages"][-1]["content"]
-        said = {"cut": '{"city": "Oslo", "te', "lacks": '{"city": "Oslo"}'}.get(prompt, '{"city": "Oslo", "temp": 12}')
+        odd = {"cut": '{"city": "Oslo", "te', "lacks": '{"city": "Oslo"}', "prose": "It is warm."}
+        said = odd.get(prompt, '{"city": "Oslo", "temp": 12}')
         if asked.get("stream"):
             parts = [{"id": "c", "choices": [{"index": 0, "delta": {"content": said[at : at + 6]}}]} for at in (0, 6)]
             parts += [{"id": "c", "choices": [{"index": 0, "delta": {"content": said[12:]}}]}]
@@ -247,3 +248,45 @@ def test_a_refused_connection_shows_the_line_of_the_program(tmp_path: Path, ask:
 def test_no_command_is_told_that_has_nothing_to_show_of_a_program(tmp_path: Path, url: str) -> None:
     found = captured(tmp_path, priced(url, *"abcdefgh", "none"))
     assert [line.split()[1] for line in found.next] == ["show", "show", "fork", "resume"]
+
+
+# A model that was to answer in JSON.
+
+
+def reads_json(url: str, *prompts: str, stream: bool) -> Callable[[], object]:
+    """A program that asks, and reads the last answer as JSON."""
+
+    def program() -> object:
+        for prompt in prompts:
+            body = {"model": "m", "messages": [{"role": "user", "content": prompt}], "stream": stream}
+            answer = httpx.post(f"{url}/v1/chat/completions", json=body)
+        lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: {")] or [answer.text]
+        choices = [json.loads(line)["choices"][0] for line in lines]
+        return json.loads("".join((each.get("message") or each["delta"])["content"] for each in choices))
+
+    return program
+
+
+@pytest.mark.parametrize("how", ["whole", "streamed"])
+def test_a_model_that_gave_no_json_to_code_that_reads_some_is_suspected(tmp_path: Path, url: str, how: str) -> None:
+    found = captured(tmp_path, reads_json(url, "prose", stream=how == "streamed"))
+    assert first(found) == (1, "likely", "gave no JSON: 'It is warm.'")
+    # It may be right to say something else than JSON to another question: then it is less sure which was wrong.
+    (tmp_path / "more").mkdir()
+    found = captured(tmp_path / "more", reads_json(url, "prose", "prose", stream=how == "streamed"))
+    assert first(found) == (2, "weak", "gave no JSON: 'It is warm.'")
+
+
+def test_it_is_not_where_runs_that_completed_were_answered_so(tmp_path: Path, url: str) -> None:
+    def program(*, fails: bool) -> None:
+        body = {"model": "m", "messages": [{"role": "user", "content": "prose"}]}
+        httpx.post(f"{url}/v1/chat/completions", json=body)
+        json.loads("nothing" if fails else "1")
+
+    with everstep.open(tmp_path / "t.db") as trail:
+        for number in range(4):
+            with everstep.capture(trail, f"well-{number}"):
+                program(fails=False)
+        with suppress(ValueError), everstep.capture(trail, "r"):
+            program(fails=True)
+        assert not trail.why("r").suspects

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -221,3 +222,30 @@ def test_a_run_that_nobody_has_answered_is_paused_again(loop: str) -> None:
         assert live(asks, store, loop) is live(asks, store, loop) is None
         everstep.Trail(store).answer("r", "yes")
     assert live(asks, store, loop) == ["yes", "yes"]
+
+
+@pytest.mark.parametrize("surrounded", ["a workflow", "a captured block"])
+def test_a_task_that_fails_and_that_nobody_asks_is_told_of_as_it_is_without_a_run(surrounded: str) -> None:
+    """The run looks how each of its tasks ended: to asyncio that must not be as if the program had."""
+    told: list[BaseException | None] = []
+
+    async def fail() -> None:
+        raise LookupError("nobody asks")
+
+    async def leave_failing() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, about: told.append(about.get("exception")))
+        task = asyncio.create_task(fail())
+        await asyncio.sleep(0.001)
+        del task
+        gc.collect()
+
+    async def captured() -> None:
+        with everstep.capture(trail, id="r"):
+            await leave_failing()
+
+    with everstep.Trail(MemoryStore()) as trail:
+        if surrounded == "a workflow":
+            asyncio.run(everstep.AsyncRunner(trail).run(everstep.workflow(name="leaves")(leave_failing), id="r"))
+        else:
+            asyncio.run(captured())
+    assert list(map(str, told)) == ["nobody asks"]

@@ -12,7 +12,8 @@ from collections import deque
 from typing import Any
 
 from everstep.capturing import loops
-from everstep.capturing.exchange import Halted
+from everstep.capturing.exchange import Exchange
+from everstep.capturing.halting import Halted
 from everstep.capturing.process import Script, Transcript, diverged
 from everstep.capturing.seams import signals
 from everstep.capturing.transports import KINDS, Transport
@@ -20,6 +21,7 @@ from everstep.errors import DivergenceError
 
 _PATIENCE = 30.0  # seconds that the program may take until it puts in what it had put in then
 _FDS = {"out": 1, "err": 2}
+_PIPES = {**_FDS, "lost": 0}
 
 
 class Tap(asyncio.SubprocessProtocol):
@@ -106,7 +108,7 @@ class Link:
         self.served = tap is None
         self._script = Script(transcript, chunks.exchange.clean) if tap is None else None
         self._context = contextvars.copy_context()
-        signals.know(transcript.pid, self)
+        signals.know(transcript.pid, self, chunks.exchange.run)
 
     def begin(self, protocol: Any, transport: Transport) -> None:
         """Pass on what comes out, from now on."""
@@ -116,27 +118,38 @@ class Link:
         protocol.connection_made(transport)
         task = loops.passing().run(asyncio.get_running_loop().create_task, self._pass_on())
         task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - the loop may be closed first, as with any transport
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())  # the run tells of it
         transport.task = task
 
     async def _pass_on(self) -> None:
-        end: list[Any] | None = None
+        last: list[list[Any]] = []  # told when the outcome is on record: with it the program goes on
         await self._due()
         async for item in self._chunks:
-            if item[0] == "end":
-                self._note(item)
-                end = item  # told when that it ended is on record
-                continue
             while item[0] in self.paused:
                 self.changed.clear()
                 await self.changed.wait()
             self._note(item)
+            if last or self._is_last(item):
+                last.append(item)
+                continue
             self._tell(item)
             loops.PASSES.set(False)
             await self._chunks.exchange.run.turnstile.settled(asyncio.get_running_loop())
             loops.PASSES.set(True)
             await self._due()
-        if end is not None:
-            self._tell(end)
+        for item in last:
+            self._tell(item)
+
+    def _is_last(self, item: list[Any]) -> bool:
+        """Whether the program knows by this that the process and all that it has of it have ended."""
+        kind, transport = item[0], self.transport
+        assert transport is not None  # noqa: S101 - it has begun
+        if kind == "end":
+            return True
+        if self._chunks.exchange.cancelled is not None or (kind in _FDS and item[1] is not None):
+            return False
+        is_over = kind == "exit" or transport.returncode is not None
+        return is_over and all(pipe.closing or fd == _PIPES.get(kind) for fd, pipe in transport.pipes.items())
 
     async def _due(self) -> None:
         """Wait until the program has done what it had done before the next came out."""
@@ -155,6 +168,7 @@ class Link:
         """Note what the program is told now: what came out after it was cut off, it never knew."""
         if self.tap is not None:
             if item[0] == "exit":
+                self._chunks.exchange.wait_with_children()  # the program may go on before its pipes have ended
                 self.transcript.exit = item[1]
             self.transcript.note(*item)
 
@@ -162,6 +176,8 @@ class Link:
         kind, data = item[0], item[1] if len(item) > 1 else None
         transport, protocol = self.transport, self.protocol
         assert transport is not None  # noqa: S101 - it has begun
+        if transport.ended or (kind in _PIPES and _PIPES[kind] not in transport.pipes):
+            return  # it was given up, or a fork has it say something where nobody listens
         if kind in _FDS and data is not None:
             self._context.run(protocol.pipe_data_received, _FDS[kind], data)
         elif kind in _FDS:
@@ -176,6 +192,7 @@ class Link:
             self._context.run(protocol.process_exited)
         else:
             transport.ended = True
+            signals.over(self.transcript.pid, self, self._chunks.exchange.run)
             self._context.run(protocol.connection_lost, None)
             transport.wake()
 
@@ -195,11 +212,11 @@ class Link:
 
     def signal(self, number: int) -> bool:
         """Take note of a signal. Whether it is not to be sent."""
-        if self._script is None:
-            self.transcript.note("signal", int(number))
-        elif number:
+        if number and self._script is not None:
             self._script.signals += 1
             self.changed.set()
+        elif number:  # one of 0 only asks whether it is there
+            self.transcript.note("signal", int(number))
         return self.served
 
     def pause(self, kind: str, *, paused: bool) -> None:
@@ -212,16 +229,17 @@ class Link:
     def diverged(self, error: DivergenceError) -> Halted:
         """What takes out a program that says something else to the process than it did."""
         asyncio.get_running_loop().call_soon(self._die)
-        return Halted(diverged(self._chunks.exchange, error))
+        exchange: Exchange = self._chunks.exchange
+        return exchange.halted(diverged(exchange, error))
 
     def _die(self) -> None:
         """Be over: a program that is taken out must not wait for a process that nobody plays any more."""
         transport: Any = self.transport
         if transport is None or transport.ended:
             return
-        for fd in (1, 2):
+        for kind, fd in _PIPES.items():
             if fd in transport.pipes and not transport.pipes[fd].closing:
-                self._tell([KINDS[fd], None])
+                self._tell([kind, None])
         if transport.returncode is None:
             self._tell(["exit", -signals.KILL])
         self._tell(["end"])

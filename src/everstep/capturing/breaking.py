@@ -10,12 +10,12 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
+from everstep import actual
 from everstep.run.execution import Execution
 from everstep.run.lanes import here
 from everstep.run.signals import heard
@@ -30,7 +30,6 @@ _OURS = ("everstep.run.", "everstep.store.", "everstep.trail.", "everstep.journa
 _OF_CALLS = frozenset(f"everstep.capturing.{name}" for name in ("calling", "exchange", "session", "threads", "turns"))
 
 _MOMENT, _MOMENTS = 0.005, 200  # seconds until a signal comes again that came amid that; and how often it may
-_sleep = time.sleep  # the real one, whatever a replay makes of time
 
 
 class _Left(NamedTuple):
@@ -66,7 +65,7 @@ class Broken:
         """
         if not self._left:
             return
-        handled = set(_handled())
+        handled = set(map(id, handled_here()))
         mine = [each for each in self._left if each.thread == threading.get_ident()]
         for each in mine:
             if each.is_new and isinstance(each.error, KeyboardInterrupt) and id(each.error) in handled:
@@ -85,16 +84,18 @@ class Broken:
         return any(each.error is error and each.is_new for each in self._left)
 
     def _end(self, calls: list[_Left]) -> None:
-        self._left = [each for each in self._left if each not in calls]
-        for each in calls:
+        ended = tuple(calls)
+        for each in ended:
+            self._left.remove(each)  # one by one: other threads add theirs
+        for each in ended:
             each.end()
 
 
-def _handled() -> Iterator[int]:
-    """What is being handled here: the ids of the exceptions."""
+def handled_here() -> Iterator[BaseException]:
+    """What is being handled here: an exception, and those that it came amid."""
     error = sys.exc_info()[1]
     while error is not None:
-        yield id(error)
+        yield error
         error = error.__context__
 
 
@@ -103,8 +104,12 @@ def _handled() -> Iterator[int]:
 
 @contextmanager
 def terminable(run: Execution) -> Iterator[None]:
-    """Let SIGTERM end the run: what it did is kept, no further call is made, it is given up. Ctrl-C may be caught."""
-    moment = 0
+    """Let SIGTERM end the run: what it did is kept, no further call is made, it is given up. Ctrl-C may be caught.
+
+    A stretch of the main thread that cannot go on, and waits for a thread of its own that was taken out, is taken out
+    in the same way.
+    """
+    moment, due = 0, list[BaseException]()
 
     def leave(number: int, frame: FrameType | None) -> None:
         nonlocal moment
@@ -113,18 +118,31 @@ def terminable(run: Execution) -> Iterator[None]:
             threading.Thread(target=_again, name="everstep-signal", daemon=True).start()
             return
         moment = 0
+        if due:
+            raise due.pop()
         error = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
         if number != signal.SIGINT or not _may_go_on(frame):
             run.interrupt(error)
         raise error
 
+    def take_out(error: BaseException) -> None:
+        if signal.getsignal(signal.SIGINT) is leave and not run.closed:
+            due.append(run.captured.host.halted(error))
+            _press()
+
     with heard(leave):
+        if not run.captured.host.is_task:
+            run.captured.stubborn = take_out  # unless it is a whole program, which is ended
         yield
 
 
 def _again() -> None:
     """Press Ctrl-C once more, when the main thread has had a moment to write down a step."""
-    _sleep(_MOMENT)
+    actual.sleep(_MOMENT)
+    _press()
+
+
+def _press() -> None:
     ident = threading.main_thread().ident
     assert ident is not None  # noqa: S101 - it has begun
     signal.pthread_kill(ident, signal.SIGINT)

@@ -5,19 +5,19 @@ Awaited answers leave in the order of the record part by part: code may go on at
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
+from everstep import actual
 from everstep.capturing import threads, turns
 from everstep.capturing.calls import Call
-from everstep.capturing.exchange import Exchange, inside, left_whole, wait
+from everstep.capturing.exchange import Exchange, inside, wait
+from everstep.capturing.leaving import left_whole
 from everstep.errors import UnrecordableError
 from everstep.run.lanes import Lane, outside
 from everstep.trail.late import asyncio
 
 _END: Any = object()
-_sleep = time.sleep  # the real one, whatever a replay makes of time
 _NOTHING = b""  # said by a chunk that had its turn, and that no reader may take for the end: HTTP/2 closes with one
 
 
@@ -33,6 +33,8 @@ class Chunks(Iterator[Any]):
     @threads.away
     def __next__(self) -> Any:
         exchange = self.exchange
+        if exchange.outlived:
+            return next(self._source)
         if exchange.over:
             raise StopIteration
         try:
@@ -47,6 +49,12 @@ class Chunks(Iterator[Any]):
         turns.part_came(exchange)
         exchange.keep(chunk)
         return chunk
+
+    def leave(self, error: BaseException) -> None:
+        """The code is being taken out of the call by this, which does not come through here."""
+        exchange = self.exchange
+        if not exchange.over:
+            settle(exchange, exchange.end(error), error)
 
     @threads.away
     def close(self) -> None:
@@ -102,7 +110,7 @@ def call(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Any]]) -> tuple[
         return head, RecordedChunks(exchange, chunks)
     exchange.unknown()
     for seconds in exchange.in_place():
-        _sleep(seconds)
+        actual.sleep(seconds)
     wait(exchange.begin())
     exchange.session.open_calls.add(exchange)
     try:
@@ -118,6 +126,8 @@ def call(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Any]]) -> tuple[
 
 def settle(exchange: Exchange, waiter: Any, error: BaseException | None = None) -> None:
     """Wait until an outcome is durable, and tell of it."""
+    if exchange.outlived:
+        return
     gate = exchange.session.gate
     try:
         if waiter is not None:
@@ -140,6 +150,8 @@ class AwaitedChunks(AsyncIterator[Any]):
 
     async def __anext__(self) -> Any:
         exchange = self.exchange
+        if exchange.outlived:
+            return await anext(self._source)
         if exchange.over:
             raise StopAsyncIteration
         try:
@@ -191,7 +203,11 @@ class AwaitedRecordedChunks(AsyncIterator[Any]):
             await exchange.until_cancelled()
         if not exchange.over:
             exchange.over = True  # whether the code gets it, or is cancelled before that
-            await turns.outcome_due_awaited(exchange)
+            try:
+                await turns.outcome_due_awaited(exchange)
+            except asyncio.CancelledError:
+                exchange.had()
+                raise
             exchange.served()
         raise StopAsyncIteration
 
@@ -254,15 +270,22 @@ async def call_awaited(
 async def _in_place(exchange: Exchange, loop: asyncio.AbstractEventLoop) -> None:
     for seconds in exchange.in_place():
         over: asyncio.Future[None] = loop.create_future()
-        timer = loop.call_later(seconds, over.set_result, None, context=outside())  # it is none of the program's
+        # It is none of the program's: neither where it runs, nor by whose function it is.
+        timer = loop.call_later(seconds, _waited, over, context=outside())
         try:
             await over
         finally:
             timer.cancel()
 
 
+def _waited(over: asyncio.Future[None]) -> None:
+    over.set_result(None)
+
+
 async def settle_awaited(exchange: Exchange, waiter: Any, error: BaseException | None = None) -> None:
     """`settle`, for what is awaited."""
+    if exchange.outlived:
+        return
     if isinstance(error, asyncio.CancelledError):
         exchange.session.passed(exchange.ask)
         return

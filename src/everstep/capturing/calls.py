@@ -10,9 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from everstep.run.retry import ONCE, Retry
-from everstep.run.steps import Unknown
-
 
 class Form(Protocol):
     """How the answers of one kind of call are stored."""
@@ -27,7 +24,25 @@ class Form(Protocol):
         """Head and chunks of a stored answer."""
 
     def used(self, request: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:
-        """What the call used, as far as its answer tells: model, tokens, cost."""
+        """What the call used, as far as its answer tells: model, tokens, cost. Most tell nothing."""
+        del request, stored
+        return None
+
+
+class Nothing:
+    """Where there are no chunks."""
+
+    def __next__(self) -> Any:
+        raise StopIteration
+
+    async def __anext__(self) -> Any:
+        raise StopAsyncIteration
+
+    def close(self) -> None:
+        """Nothing to close either."""
+
+    async def aclose(self) -> None:
+        """As above."""
 
 
 @dataclass(slots=True)
@@ -39,14 +54,12 @@ class Call:
     form: Form
     revive: Callable[[str, str], BaseException]  # an exception from its type's name and its text
     external: bool = False  # it changes the world, so it is announced, and never repeated unasked
-    unknown: Unknown = "ask"
-    retry: Retry = ONCE
-    output: str | None = None
-    append: bool = False
+    output: str | None = None  # where the outcome of a step goes in the state: that of a call goes nowhere
     node_type: str | None = None
     is_hidden: Callable[[], bool] | None = None  # whether a placeholder stands in it, of a secret in an earlier answer
     is_temporary: Callable[[Any], bool] | None = None  # whether an answer says that to ask later may help
     is_whole: Callable[[Any, Sequence[Any]], bool] | None = None  # whether head and chunks are all of an answer
+    is_fit: Callable[[Any], bool] | None = None  # whether what a fork has put in the place of an answer is as asked for
     is_telemetry: bool = False  # it is no step: sent where calls are live, and not recorded
     is_late: bool = False  # its seam tells when it was `sent`: what is asked, and answered, can be looked at later
     sent: Callable[[], None] | None = None  # to be called then, to use the wait for the answer

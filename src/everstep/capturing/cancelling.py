@@ -7,10 +7,9 @@ again, and the program has done what it can with it, they are cancelled from her
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import TYPE_CHECKING, Any
 
+from everstep import actual
 from everstep.capturing import stillness
 from everstep.run.lanes import outside
 from everstep.trail.late import asyncio
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 _LOOK = 0.02  # seconds between two looks
 _QUIET = 5  # looks in a row that find the program at rest
 _PATIENCE = 5.0  # seconds, for a program that never is: one that polls, or whose loop does not tell
-_now = time.monotonic  # the real one, whatever a replay makes of time
 
 
 class Cancelling:
@@ -29,7 +27,7 @@ class Cancelling:
 
     def __init__(self) -> None:
         self._waiting: dict[Exchange, asyncio.Task[Any]] = {}
-        self._watch: stillness.Watch | None = None
+        self._others = stillness.Others()
 
     def holds(self) -> bool:
         """Whether one of them is to be cancelled next: what is not on record, as a timer, comes after that."""
@@ -54,14 +52,13 @@ class Cancelling:
         assert exchange.loop is not None  # noqa: S101 - it is awaited
         if not _is_due(exchange) or not turnstile.idle() or turnstile.is_at_work(exchange.loop):
             return False
-        if threading.active_count() == 1:
-            return True
-        self._watch = self._watch or stillness.watch()
-        return self._watch.is_still()
+        return self._others.are_still()
 
     def cancel(self, exchange: Exchange) -> None:
         """Cancel a call, with those between which and it nothing is on record: one thing cancelled them."""
-        due = [each for each in self._waiting if each is exchange or (_is_due(each) and each.loop is exchange.loop)]
+        due = [
+            each for each in tuple(self._waiting) if each is exchange or (_is_due(each) and each.loop is exchange.loop)
+        ]
         for each in sorted(due, key=_place):
             self._waiting[each].cancel()
 
@@ -71,7 +68,7 @@ class _Looks:
 
     def __init__(self, calls: Cancelling, exchange: Exchange) -> None:
         self._calls, self._exchange = calls, exchange
-        self._end, self._quiet = _now() + _PATIENCE, 0
+        self._end, self._quiet = actual.monotonic() + _PATIENCE, 0
         self.over = False
 
     def go_on(self) -> None:
@@ -83,7 +80,7 @@ class _Looks:
         if self.over:
             return
         self._quiet = self._quiet + 1 if self._calls.is_at_rest(self._exchange) else 0
-        if self._quiet >= _QUIET or _now() > self._end:
+        if self._quiet >= _QUIET or actual.monotonic() > self._end:
             self._calls.cancel(self._exchange)
         else:
             self.go_on()

@@ -195,7 +195,8 @@ def _sleep_shown(seconds: float | SupportsIndex, /) -> None:
 def _wait_shown(self: threading.Condition, timeout: float | None = None) -> bool:
     met = _wait(self, timeout)
     if not met and timeout is not None and timeout > 0 and (found := looked_at()) is not None:
-        found[1].move(found[1].ns + round(timeout * 1e9))
+        # `queue.Queue.get` has worked it out from monotonic time: by some microseconds it is another each time.
+        found[1].move(found[1].ns + round((round(timeout, 3) or timeout) * 1e9))
     return met
 
 
@@ -214,14 +215,21 @@ def lane_of(future: Any) -> Lane | None:
     return _lanes.pop(future, None)
 
 
+def went_on(lane: Lane, ended: Any) -> None:
+    """This lane goes on after the end of a thread, or a job."""
+    hand, known = hand_of(lane), _lanes.get(ended)  # once: whoever awaits the job takes it from there meanwhile
+    if hand is not None and known is not None:
+        hand.meet(known)
+
+
 def _meets(wait: Callable[..., Any], is_over: Callable[[Any], bool]) -> Callable[..., Any]:
     @functools.wraps(wait)
     def waits(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return wait(self, *args, **kwargs)
         finally:
-            if self in _lanes and is_over(self) and (found := looked_at()) is not None:
-                found[1].meet(_lanes[self])
+            if is_over(self) and (found := looked_at()) is not None:
+                went_on(found[0], self)
 
     return waits
 

@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from everstep.capturing import calling as driver
-from everstep.capturing import threads, turns
-from everstep.capturing.calls import Call
-from everstep.capturing.exchange import Exchange, Halted, inside
+from everstep.capturing import deltas, threads, turns
+from everstep.capturing.calls import Call, Form
+from everstep.capturing.exchange import Exchange, inside
 from everstep.codec.values import encode, view
 from everstep.run.lanes import Lane
 from everstep.run.rehearsal import Rehearsal
@@ -39,25 +39,32 @@ class Opening:
         self.said = [] if said is None else said
 
 
-class _Form:
+class _Form(Form):
     """How conversations are stored."""
 
     def pack(
         self, head: Opening, chunks: Sequence[dict[str, Any]], offsets: Sequence[float], clean: Callable[[str], str]
     ) -> dict[str, Any]:
-        """The stored form of a conversation. Secrets are taken out of it by whoever stores it."""
-        del clean
-        heard = [{**chunk, "at": round(at, 2)} for chunk, at in zip(chunks, offsets, strict=True)]
+        """The stored form of a conversation. Secrets that one message holds are taken out by whoever stores it."""
+        heard = [{**chunk, "at": round(at, 2)} for chunk, at in zip(_hidden(chunks, clean), offsets, strict=True)]
         return {"opened": head.opened, "said": head.said, "heard": heard}
 
     def unpack(self, stored: Mapping[str, Any]) -> tuple[Opening, list[dict[str, Any]]]:
         """The opening and what was heard."""
         return Opening(stored["opened"], list(stored["said"])), list(stored["heard"])
 
-    def used(self, request: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:
-        """Nobody tells what a conversation used."""
-        del request, stored
-        return None
+
+def _hidden(chunks: Sequence[dict[str, Any]], clean: Callable[[str], str]) -> Sequence[dict[str, Any]]:
+    """What was heard, without the secrets that were said in several messages."""
+    items = [item if isinstance(item := chunk.get("item"), dict) else {} for chunk in chunks]
+    places = [(at, name) for at, item in enumerate(items) for name in item if isinstance(item[name], str)]
+    lines = [items[at][name] for at, name in places]
+    after = deltas.cleaned_lines(lines, clean)
+    if after is lines:
+        return chunks
+    for (at, name), line in zip(places, after, strict=True):
+        items[at] = {**items[at], name: line}
+    return [{**chunk, "item": item} if item else chunk for chunk, item in zip(chunks, items, strict=True)]
 
 
 FORM = _Form()
@@ -143,7 +150,7 @@ class Sides(Generic[Connection]):
             if run.lenient and cause == "changed argument":
                 run.divergence, run.stopping = was, None
                 return None
-        return Halted(noted)
+        return self.exchange.halted(noted)
 
 
 def _sides(was: Any, now: Any, name: str) -> list[Change]:

@@ -16,14 +16,15 @@ import random
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import Context
 from hashlib import shake_256
 from types import FrameType
 from typing import Any
 
 from everstep import actual
+from everstep.capturing import commons
 from everstep.capturing.progress import Progress
 from everstep.run.lanes import Lane, here
 
@@ -136,24 +137,17 @@ def watch() -> None:
         random.seed = _seed_global_drawn
 
 
-@contextmanager
-def seeded(seed: bytes) -> Iterator[None]:
+def seeded(run: Any, seed: bytes) -> AbstractContextManager[None]:
     """While this lasts, what the process has one of for all follows from the seed too, and then is what it was."""
     Context().run(tempfile.gettempdir)  # it draws when it is first called; here it does so in nobody's lane
-    before = random.getstate(), uuid._node, tempfile._name_sequence  # type: ignore[attr-defined] # noqa: SLF001 - nothing public sets them
-    random.seed(int.from_bytes(derived(seed, "random", SEED_SIZE), "big"))
-    _set_node(int.from_bytes(derived(seed, "node", _NODE_SIZE), "big") | _MULTICAST)
-    tempfile.__dict__["_name_sequence"] = None  # made anew when a name is asked for
-    try:
-        yield
-    finally:
-        random.setstate(before[0])
-        _set_node(before[1])
-        tempfile.__dict__["_name_sequence"] = before[2]
+    return commons.own(run, functools.partial(_begin, seed))
 
 
-def _set_node(node: int | None) -> None:
-    uuid.__dict__.update(_node=node, _last_timestamp=None)
+def _begin(seed: bytes) -> None:
+    _seed_global(int.from_bytes(derived(seed, "random", SEED_SIZE), "big"))
+    node = int.from_bytes(derived(seed, "node", _NODE_SIZE), "big") | _MULTICAST
+    vars(uuid).update(dict.fromkeys(commons.of_uuids()), _node=node)
+    vars(tempfile)["_name_sequence"] = None  # made anew when a name is asked for
 
 
 def new_seed() -> bytes:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from everstep.capturing import meanwhile, turns
 from everstep.capturing.calls import Call
+from everstep.capturing.halting import Halted
 from everstep.capturing.known import known_inputs
-from everstep.capturing.reviving import error_on_record, exit_on_record
+from everstep.capturing.reviving import FAILED, error_on_record, exit_on_record, unpacked
 from everstep.capturing.threads import Ticket
 from everstep.codec import record
-from everstep.errors import DivergenceError, EverstepError, HiddenValueError, RunStoppedError, UnknownOutcomeError
+from everstep.errors import DivergenceError, HiddenValueError, RunStoppedError, UnknownOutcomeError
 from everstep.journal.track import AGAIN, TURNS
 from everstep.model import Kind, Status
 from everstep.run import effects, faults, flow
@@ -32,27 +32,15 @@ from everstep.trail.late import asyncio
 if TYPE_CHECKING:
     from everstep.capturing.telemetry import Aside
 
-_BEGUN_ANEW = (
-    " It may come of a process that was begun anew, {}: what that had said before is not on record, because it had not "
-    "ended when the run was cut off."
-)
-_HALTED = 3  # the status of a program that nobody asks for one: whoever captures it tells of the cause
+_BEGUN_ANEW = " It may come of a process that was begun anew, {}: what that said before it was cut off is not kept."
 _PARTED = (DivergenceError, RunStoppedError, Suspended)  # what says that a lane cannot go on
-
-
-class Halted(SystemExit):
-    """Takes the program out of a run that cannot go on. No Exception: nobody retries it, and threads leave quietly."""
-
-    def __init__(self, cause: BaseException | None = None) -> None:
-        """Without a cause the run waits for somebody to say what became of a call."""
-        super().__init__(_HALTED)
-        self.__cause__ = cause
 
 
 class Exchange:
     """A call on its way: what the two drivers share. Defaults are the class's: most calls need few others."""
 
     over = False  # what is done in its context from now on is no part of it
+    outlived = False  # the run ended before it: what still comes is not recorded, and the code's all the same
     head: Any = None
     inner: Lane | None = None
     ticket: Ticket | None = None  # of an outcome that waits until the code may have it
@@ -76,7 +64,7 @@ class Exchange:
         self.session.broken.go_on()
         self._begin_others(lane)
         try:
-            self.ask = self.run.ask(lane, call.name, inputs)
+            self.ask = self.run.ask(lane, self.clean(call.name), inputs)
         except _PARTED as error:
             raise self._halted(lane, error) from error
         self.session.senses.asked(self.ask)
@@ -87,7 +75,12 @@ class Exchange:
         if isinstance(error, DivergenceError) and self.session.begun_anew:
             error.detail += _BEGUN_ANEW.format(", ".join(map(repr, self.session.begun_anew)))
         self.session.refused_to(lane, error)
-        return Halted(error)
+        return self.halted(error)
+
+    def halted(self, cause: BaseException | None = None) -> Halted:
+        """What takes the program out."""
+        found: Halted = self.session.host.halted(cause)
+        return found
 
     def _begin_others(self, lane: Lane) -> None:
         """Draft the beginnings of answers that are still read in a lane: its rows stand in the order of its steps.
@@ -123,10 +116,9 @@ class Exchange:
         payload = self.run.payload(entry, self._body)
         self._read = payload if self.cancelled is None else None
         stored = payload[record.OUTPUT] if len(payload) > record.OUTPUT else None
-        if stored is None:
+        if stored is None and (self.cancelled is not None or entry.status == FAILED):
             return None, []
-        head, chunks = self.call.form.unpack(stored)
-        return head, list(chunks)
+        return unpacked(self.call, stored, (self.run.run_id, entry.seq), self.ask.lane, self._halted)
 
     def give(self, head: Any) -> None:
         """The code gets what is on record, from its head on."""
@@ -136,11 +128,7 @@ class Exchange:
 
     def served(self) -> None:
         """All chunks on record were given: what follows them. Raises what the call failed with."""
-        self.over = True
-        self.session.given.discard(self)
-        entry = self.outcome
-        turns.outcome_due(self)
-        _, error = restored(self.run, self.ask, self._read)
+        entry, error = self.outcome, self.had()
         if error is None:
             self.session.passed(self.ask, entry)
             return
@@ -151,21 +139,26 @@ class Exchange:
         faults.mark(raised, self.ask.lane.scope, entry.seq)
         raise raised
 
+    def had(self) -> BaseException | None:
+        """Note that the code got to the end of what is on record, or was cancelled there. What the call failed with."""
+        self.over = True
+        self.session.given.discard(self)
+        turns.outcome_due(self)
+        return restored(self.run, self.ask, self._read)[1]
+
     def _revived(self, kept: list[Any]) -> BaseException:
         """An error on record: of the library, or ours, where a call was failed because nobody knew its outcome."""
         kind, message = kept[:2]
         if kind == UnknownOutcomeError.__name__ and self.ask.recorded is not None:
-            return UnknownOutcomeError(self.run.run_id, self.call.name, self.ask.recorded.seq)
+            return UnknownOutcomeError(self.run.run_id, self.ask.name, self.ask.recorded.seq)
         return exit_on_record(kept) or error_on_record(kept, self.call.revive(kind, message))
 
     def left(self) -> None:
         """The code closed an answer that is on record."""
         if not self.over and self.run.stopping is None:
             self.over = True
-            self.session.given.discard(self)
             if self.outcome is not None:
-                turns.outcome_due(self)
-                restored(self.run, self.ask, self._read)
+                self.had()
                 self.session.passed(self.ask, self.outcome)
 
     @property
@@ -179,6 +172,7 @@ class Exchange:
             await self.session.cancelling.wait(self)
         finally:
             if self.cancelled is not None:
+                self.run.note(self.ask, self.cancelled, 0.0, Status.RESTORED, None)
                 self.session.passed(self.ask, self.run.entry(self.cancelled))
 
     def unknown(self) -> None:
@@ -186,12 +180,12 @@ class Exchange:
         recorded, run = self.ask.recorded, self.run
         if recorded is None or not recorded.intent or not self.call.external:
             return
-        if self.call.unknown == "retry":
+        if self.session.unknown == "retry":
             if self.call.node_type == "process":
-                self.session.begun_anew.append(self.call.name)
+                self.session.begun_anew.append(self.ask.name)
             return
-        if self.call.unknown == "fail":
-            error = UnknownOutcomeError(run.run_id, self.call.name, recorded.seq)
+        if self.session.unknown == "fail":
+            error = UnknownOutcomeError(run.run_id, self.ask.name, recorded.seq)
             inner = run.enter(self.ask, recorded.attempt + 1)
             wait(flow.failed(run, self.ask, inner, error, run.leave(self.ask), None))
             raise error
@@ -199,7 +193,7 @@ class Exchange:
             return
         run.suspend(self.ask.lane, recorded.id or recorded.seq, around=True)
         self.session.refused_to(self.ask.lane, Suspended())
-        raise Halted
+        raise self.halted()
 
     def diverged(self, cause: str, recorded: str, requested: str, detail: str = "") -> DivergenceError:
         """Note that the program does other than it did, in the course of a call that is on record."""
@@ -226,7 +220,9 @@ class Exchange:
         """Have its beginning written. What to wait for before the call is made. Raises Halted."""
         run, known = self.run, self.ask.recorded
         if run.journal.scopes and self.call.is_hidden is not None and self.call.is_hidden():
-            raise Halted(HiddenValueError(run.run_id, self.call.name))
+            raise self.halted(HiddenValueError(run.run_id, self.ask.name))
+        if run.pen is not None and run.pen.failure is not None:
+            raise self.halted(run.pen.failure)  # whatever the program made of it: what cannot be recorded is not asked
         inner = self.inner = run.enter(self.ask, 1 if known is None else known.attempt + 1)
         inner.scope.leaf = self
         self.ask.lane.busy = None  # the code goes on between the chunks
@@ -260,13 +256,14 @@ class Exchange:
         assert inner is not None  # noqa: S101 - what has not begun does not end
         self.session.open_calls.discard(self)
         duration = run.leave(ask)
-        if error is None and self._children is not None:
-            self._wait_with_children(inner)
+        if error is None:
+            self.wait_with_children()
         if error is not None and not is_outcome(run, error, inner):
             stored = self.packed()
             ended = functools.partial(self._broken_off, stored, duration, error)
             if not self.session.broken.keep(self, error, ended) and not isinstance(error, Exception):
-                flow.broken_off(run, ask, error, self.loop, chunks=stored, about=self._turns_taken())
+                got = self._got(stored, duration)
+                flow.broken_off(run, ask, error, self.loop, metadata=self._turns_taken(), **got)
             return None
         if error is None and run.stopping is not None and early:
             return None  # it was not the code that had enough of it
@@ -299,22 +296,26 @@ class Exchange:
         """Of a process, what knows of the runs that it is; None where it is none."""
         return self.session.children if self.call.node_type == "process" else None
 
-    def _wait_with_children(self, inner: Lane) -> None:
+    def wait_with_children(self) -> None:
         """Record no outcome of a process that ended because a run in it waits for an answer. Raises Halted."""
-        waiting = self._children.waiting(inner.scope)
+        waiting = [] if self._children is None or self.inner is None else self._children.waiting(self.inner.scope)
         if waiting:
+            self.over = True
+            self.session.open_calls.discard(self)
             self.run.waiting += waiting
             self.run.suspend(self.ask.lane, None, around=True)
-            raise Halted
+            raise self.halted()
 
     @property
     def clean(self) -> Callable[[str], str]:
         """What takes the secrets out of a text."""
         return str if self.run.trail is None else self.run.trail.gate.text
 
-    def _used(self, stored: Any, duration: float) -> dict[str, Any] | None:
+    def _got(self, stored: Any, duration: float) -> dict[str, Any]:
+        """What a row says of what was answered."""
         used = self.call.form.used(self.call.request, stored)
-        return None if used is None else self.session.priced({**used, "latency_ms": round(duration, 3)})
+        usage = None if used is None else self.session.priced({**used, "latency_ms": round(duration, 3)})
+        return {"output": stored, "duration_ms": duration, "usage": usage, "node_type": self.call.node_type}
 
     def _turns_taken(self) -> dict[str, Any]:
         return {TURNS: self.turns} if any(self.turns) else {}
@@ -333,9 +334,8 @@ class Exchange:
             flags |= record.AWAITED
         status = Status.COMPLETED if error is None else Status.FAILED
         seq, waiter = run.put(
-            ask, self.loop, whole=scope.id is None, kind=Kind.STEP, status=status, output=stored, error=error,
-            duration_ms=duration, usage=self._used(stored, duration), attempt=scope.attempt, id=scope.id,
-            flags=flags, node_type=call.node_type, metadata=self._about(stored, error), **when,
+            ask, self.loop, whole=scope.id is None, kind=Kind.STEP, status=status, error=error, attempt=scope.attempt,
+            id=scope.id, flags=flags, metadata=self._about(stored, error), **self._got(stored, duration), **when,
         )  # fmt: skip
         if error is not None:
             faults.mark(error, ask.lane.scope, seq)
@@ -346,18 +346,6 @@ class Exchange:
         """Tell of the outcome, now that it is durable."""
         if self.run.events:
             self.run.tell_outcome(self.ask, error)
-
-
-def left_whole(lane: Lane, loop: asyncio.AbstractEventLoop | None) -> list[Exchange]:
-    """The answers that the code of a lane has had whole and neither closed nor read to their ends, when it goes on.
-
-    In the order of their calls, and only those that are waited for in the same way: others end when the code ends them.
-    """
-    session = lane.run.captured
-    if not session.open_calls and not session.given:
-        return []
-    there = (each for each in (*session.open_calls, *session.given) if each.ask.lane is lane and each.loop is loop)
-    return sorted((each for each in there if each.is_whole), key=lambda each: each.ask.position)
 
 
 def wait(waiter: Any) -> None:
@@ -385,16 +373,3 @@ class inside:  # noqa: N801 - it is used as a function is
             CURRENT.reset(self._token)
         except ValueError:  # closed from elsewhere, where another context is in use
             pass
-
-
-def end_open_calls(exchanges: set[Exchange]) -> None:
-    """Record what is left of answers that the code neither read to the end nor closed.
-
-    A call that was not answered at all (in a thread that nobody waits for) has no outcome.
-    """
-    for exchange in list(exchanges):
-        exchange.loop = None
-        if exchange.head is None:
-            continue
-        with suppress(EverstepError):
-            wait(exchange.end(early=True))

@@ -18,11 +18,17 @@ from everstep.capturing.calls import Call
 from everstep.capturing.sizes import by_lines, by_placeholders
 from everstep.capturing.telemetry import is_telemetry
 from everstep.policy.redaction import PLACEHOLDER
-from everstep.run.steps import Unknown
 from everstep.trail import providers
 
 Headers = list[tuple[str, str]]
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # they change nothing, so they may go again
+FIELDS = frozenset(
+    {
+        "body", "cancelled", "headers", "jar", "missing", "offsets", "open", "raw", "reason", "sizes", "status",
+        "unpacked", "version",
+    }
+)  # fmt: skip
+_AS_JSON = [["content-type", "application/json"]]
 _JSON_BEGINS = (b"{", b"[")
 _read_json = json.JSONDecoder().raw_decode
 _BOUNDARY = re.compile(r'boundary="?([^";]+)')
@@ -32,6 +38,8 @@ _LAST_EVENT = re.compile(
     rb"(?:^|\n)(?:data: ?\[DONE\]|event: ?(?:message_stop|response\.(?:completed|failed|incomplete))\r?\ndata:[^\r\n]*)"
     rb"(?:\r?\n){2}\Z"
 )
+_BLANK = re.compile(rb"\n\r?\n")  # between two events
+_BAD = 400
 _LATER, _SERVER_ERROR = frozenset({408, 409, 425, 429}), 500  # answers that may be others when asked again
 
 
@@ -67,7 +75,6 @@ def request(
     headers: Mapping[str, str],
     body: bytes,
     revive: Callable[[str, str], BaseException],
-    unknown: Unknown,
 ) -> Call:
     """A call, from what a library is about to send."""
     asked: dict[str, Any] = {"method": method, "url": url}
@@ -80,8 +87,8 @@ def request(
     external = method not in _SAFE and model is None
     node_type = "http" if model is None else "model"
     return Call(
-        name, asked, FORM, revive, external=external, unknown=unknown, node_type=node_type, is_temporary=_is_temporary,
-        is_whole=_is_whole,
+        name, asked, FORM, revive, external=external, node_type=node_type, is_temporary=_is_temporary,
+        is_whole=_is_whole, is_fit=_is_in_events if _wants_events(asked) else None,
         is_hidden=lambda: PLACEHOLDER in body or _HIDDEN in "\n".join((url, *headers.values())),
         is_telemetry=model is None and is_telemetry(method, parts.hostname, parts.path),
     )  # fmt: skip
@@ -89,8 +96,20 @@ def request(
 
 def _is_whole(head: Head, chunks: Sequence[bytes]) -> bool:
     """Whether an answer is all there, though nobody looked for its end: many a client stops at its last event."""
-    body = b"".join(chunks)
-    return len(body) == head.length or _LAST_EVENT.search(body) is not None
+    is_all = head.length is not None and sum(map(len, chunks)) == head.length
+    return is_all or _LAST_EVENT.search(_end_of(chunks)) is not None
+
+
+def _end_of(chunks: Sequence[bytes]) -> bytes:
+    """The end of a body, from before its last event: it is asked for with each call beside a stream that is open."""
+    parts: list[bytes] = []
+    for chunk in reversed(chunks):
+        is_before = bool(parts) and _BLANK.search(chunk) is not None
+        if chunk:
+            parts.append(chunk)
+        if is_before:
+            break
+    return b"".join(reversed(parts))
 
 
 def _is_temporary(stored: Mapping[str, Any]) -> bool:
@@ -133,6 +152,21 @@ def _cookies(headers: Headers, clean: Callable[[str], str]) -> list[list[str]]:
     return kept
 
 
+def is_answer(stored: Any) -> bool:
+    """Whether a value is the stored form of an answer, and not the body of one: many bodies have a `status`, too."""
+    return isinstance(stored, Mapping) and type(stored.get("status")) is int and stored.keys() <= FIELDS
+
+
+def _wants_events(asked: Mapping[str, Any]) -> bool:
+    body = asked.get("body")
+    return isinstance(body, Mapping) and body.get("stream") is True
+
+
+def _is_in_events(stored: Any) -> bool:
+    """Whether an answer can be one in events, or tells why there is none. Clients pass over one that is whole."""
+    return is_answer(stored) and (stored["status"] >= _BAD or isinstance(stored.get("body", b""), str | bytes))
+
+
 class _Form:
     """How HTTP answers are stored."""
 
@@ -159,7 +193,7 @@ class _Form:
             stored["open"] = True  # its coding has not come to its end
         pieces = chunks if said is None else said[0]
         whole, sizes = b"".join(pieces), list(map(len, pieces))
-        if said is not None and (head.get("content-type") or "").startswith("text/event-stream"):
+        if said is not None and deltas.may_hold(whole):
             whole, sizes = _joined(whole, sizes, clean)
         # In one piece it is cleaned when it is written; in several, now, to know their sizes.
         body, cleaned = _cleaned(whole, clean if len(sizes) > 1 else str)
@@ -171,8 +205,10 @@ class _Form:
 
     def unpack(self, stored: Mapping[str, Any]) -> tuple[Head, list[bytes]]:
         """Head and chunks of a stored answer; or of what a fork has put in its place: any value is the body of one."""
-        if not isinstance(stored, Mapping) or "status" not in stored:
-            stored = {"status": 200, "body": json.dumps(stored), "headers": [["content-type", "application/json"]]}
+        if not is_answer(stored):
+            stored = {"status": 200, "body": json.dumps(stored), "headers": _AS_JSON}
+        elif not isinstance(stored.get("body", b""), str | bytes):
+            stored = {"headers": _AS_JSON, **stored, "body": json.dumps(stored["body"])}
         get = stored.get
         kept = get("body", b"")
         body = str(kept).encode() if isinstance(kept, str) else bytes(kept)

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 from everstep.run.execution import Execution
-from everstep.run.lanes import CURRENT, OF_TASK, OUTSIDE, outside
+from everstep.run.lanes import CURRENT, OF_TASK, OUTSIDE, here, outside
 from everstep.run.spawning import enter_loop, knows_loop, leave_loop
 from everstep.trail.late import asyncio, running_loop
 
@@ -46,13 +47,61 @@ def enter(loop: asyncio.AbstractEventLoop) -> None:
         _entering = False
 
 
-def is_at_work(calls: Collection[Any], loop: Any) -> bool:
+_runners: WeakKeyDictionary[Any, Execution] = WeakKeyDictionary()  # of loops that runs run: the innermost
+
+
+@contextmanager
+def runs(loop: Any) -> Iterator[None]:
+    """While this lasts, a loop is run by the code around, and with that by its run."""
+    lane = here()
+    if lane is None or loop in _runners:
+        yield
+        return
+    _runners[loop] = lane.run
+    try:
+        yield
+    finally:
+        _runners.pop(loop, None)
+
+
+def run_by(loop: asyncio.AbstractEventLoop) -> Execution | None:
+    """The run whose code runs a loop; None where that is none's."""
+    return _runners.get(loop)
+
+
+class Entered:
+    """The loops whose tasks have lanes for a run because its code made them, runs them, or handed something over."""
+
+    def __init__(self, run: Execution) -> None:
+        self._run = run
+        self._loops: WeakSet[Any] = WeakSet()
+
+    def enter(self, loop: Any) -> None:
+        """Give the tasks of a loop lanes, until the run is over: one that was there before goes on after it."""
+        if loop in self._loops:
+            return
+        with self._run.lock:
+            is_new = loop not in self._loops and not self._run.closed
+            if is_new:
+                self._loops.add(loop)
+        if is_new:
+            enter(loop)
+
+    def leave(self) -> None:
+        """The run is over."""
+        while self._loops:
+            leave_loop(self._loops.pop())
+
+
+def is_at_work(run: Execution, calls: Collection[Any], loop: Any) -> bool:
     """Whether the program has something to do on a loop right now; what goes on inside its calls is none of that.
 
     But for calls that were cancelled: no answer will tell when the code goes on.
     """
     ready = getattr(loop, "_ready", None)  # nothing public tells it, and loops that are not asyncio's own not at all
-    if ready is None or any(map(_is_of_program, tuple(ready))):  # copies: other threads add to them
+    if ready is None:
+        return True
+    if any(_is_of_program(handle, run) for handle in tuple(ready)):  # copies: other threads add to them
         return True
     return any(call.is_left for call in tuple(calls))
 
@@ -64,7 +113,7 @@ def passing() -> Context:
     return context
 
 
-def _is_of_program(handle: Any) -> bool:
+def _is_of_program(handle: Any, run: Execution) -> bool:
     lane = handle._context.get(CURRENT)  # noqa: SLF001 - nothing public tells it
     if lane is None:  # a context that the program made itself: its task is known
         task = getattr(handle._callback, "__self__", None)  # noqa: SLF001 - as above
@@ -73,6 +122,8 @@ def _is_of_program(handle: Any) -> bool:
         return False
     if lane is OUTSIDE:
         return bool(handle._context.get(PASSES))  # noqa: SLF001 - as above
+    if lane.run is not run and lane.run.captured is not None:
+        return False  # another program that shares the loop
     return lane.scope.leaf is None or lane.scope.leaf.is_left
 
 

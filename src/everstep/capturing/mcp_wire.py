@@ -13,8 +13,9 @@ from types import ModuleType
 from typing import Any, Self
 
 from everstep.capturing import calling, loops, process
-from everstep.capturing.calls import Call
-from everstep.capturing.exchange import Exchange, Halted
+from everstep.capturing.calls import Call, Form, Nothing
+from everstep.capturing.exchange import Exchange
+from everstep.capturing.halting import Halted
 from everstep.capturing.session import boundary
 from everstep.run.lanes import Lane, outside
 
@@ -31,7 +32,7 @@ class Wire:
     anyio: ModuleType
 
 
-class _Form:
+class _Form(Form):
     """How the answers of a server are stored: the answer, and what else it and the program said before that."""
 
     def pack(
@@ -58,11 +59,6 @@ class _Form:
         if answer:
             heard.append({"message": {"jsonrpc": "2.0", **answer}, "after": stored.get("after", 0)})
         return list(stored.get("said", ())), heard
-
-    def used(self, request: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:
-        """Nobody tells."""
-        del request, stored
-        return None
 
 
 _FORM = _Form()
@@ -136,7 +132,7 @@ class Connection:
     def __init__(self, wire: Wire, server: Any, opened: Callable[[], Any]) -> None:
         self._wire, self._opened = wire, opened
         words = [str(server.command), *map(str, server.args)]
-        self._asked = process.request(words, server.cwd, (), "retry").request
+        self._asked = process.request(words, server.cwd, ()).request
         scripts = [PurePath(word).name for word in words if not word.startswith("-")]
         self.name = next((name for name in reversed(scripts) if "." in name), scripts[0] if scripts else "server")
         self._into, self.incoming = wire.anyio.create_memory_object_stream(math.inf)
@@ -157,9 +153,9 @@ class Connection:
         call = Call(f"mcp {self.name} start", self._asked, _FORM, process.revive, node_type="mcp")
         said: list[Any] = []
 
-        async def live() -> tuple[list[Any], _Nothing]:
+        async def live() -> tuple[list[Any], Nothing]:
             await self._start()
-            return said, _Nothing()
+            return said, Nothing()
 
         _, chunks = await calling.call_awaited(lane, call, live)
         async for _ in chunks:
@@ -270,7 +266,7 @@ class Connection:
         if lane is None:
             await self._real.send(item)
             return
-        call = self._call(lane, data)
+        call = self._call(data)
         opened: list[_Open] = []
 
         async def live() -> tuple[list[Any], _Open]:
@@ -295,7 +291,7 @@ class Connection:
         self._passing.add(task)
         task.add_done_callback(self._passing.discard)
 
-    def _call(self, lane: Lane, data: dict[str, Any]) -> Call:
+    def _call(self, data: dict[str, Any]) -> Call:
         method, params = data["method"], dict(data.get("params") or {})
         meta = {key: value for key, value in params.pop("_meta", {}).items() if key not in _CHANCE}
         if meta:
@@ -305,7 +301,7 @@ class Connection:
         return Call(
             f"mcp {self.name} {method} {target if isinstance(target, str) and method != 'initialize' else ''}".rstrip(),
             {"method": method, "params": params}, _FORM, process.revive,
-            external=is_tool, unknown=lane.run.captured.unknown, node_type="tool" if is_tool else "mcp",
+            external=is_tool, node_type="tool" if is_tool else "mcp",
         )  # fmt: skip
 
     async def _answer(self, asked: _Open, chunks: Any) -> None:
@@ -329,21 +325,11 @@ class Connection:
             self._pass(self._wire.made({"jsonrpc": "2.0", **last, "id": asked.id}))
 
 
-class _Nothing:
-    """There is nothing to hear."""
-
-    async def __anext__(self) -> Any:
-        raise StopAsyncIteration
-
-    async def aclose(self) -> None:
-        """Nothing to close."""
-
-
 def _different(exchange: Exchange) -> Callable[[Any, Any], Halted]:
     """What takes out a program that says something else than it said."""
     name = exchange.call.name
 
     def different(was: Any, now: Any) -> Halted:
-        return Halted(exchange.diverged("changed input", f"{name} << {was}", f"{name} << {now}"))
+        return exchange.halted(exchange.diverged("changed input", f"{name} << {was}", f"{name} << {now}"))
 
     return different

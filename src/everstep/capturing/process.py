@@ -11,25 +11,32 @@ given as its stdout: in replay they stay as they are.
 from __future__ import annotations
 
 import builtins
+import json
 import os
 import re
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import accumulate, pairwise
+from signal import SIGHUP, SIGINT, SIGTERM
 from typing import Any
 
-from everstep.capturing.calls import Call
+from everstep.capturing.calls import Call, Form
 from everstep.capturing.command import PYTHON
 from everstep.capturing.exchange import Exchange
+from everstep.capturing.sizes import by_placeholders
 from everstep.errors import DivergenceError
-from everstep.run.steps import Unknown
 
 _SHORT = 200  # characters: enough to see which it is
 _PRINTABLE = re.compile(
     rb"[\t\n\r\x20-\x7e]{8,}"
 )  # in what is no text only these hold secrets; the rest looks like some
+_SET = re.compile(r"(?:\s*+\w+=(?:\"[^\"]*\"|'[^']*'|[^\s\"'])*+(?=\s))*+")  # what a shell sets for a command
 _OS_ERROR = re.compile(r"\[Errno (\d+)\] (.*?)(?:: (['\"])(.*)\3)?", re.DOTALL)
+ENDED = frozenset(end for number in (SIGHUP, SIGINT, SIGTERM) for end in (-number, 128 + number))  # as a shell has it
+_NOBODY = 1 << 22  # no process has this number
+_TOLD = frozenset({"pid", "stdin", "closed", "talk"})  # one of these is in every recorded one, and tells what went in
 Item = list[Any]  # ["in" | "out" | "err", bytes, or None for its end], ["gone"], ["signal", number]
 
 
@@ -43,6 +50,7 @@ class Transcript:
         self.waits: list[Any] = []  # when the program looked for its end in vain: "poll", seconds, [bytes read]
         self.reads: dict[str, list[int]] = {}  # sizes of reads, where the program can see them
         self.exit: int | None = None
+        self.takes_all = False  # a fork has put it there, and nothing is known of what goes in
         self._lock = threading.Lock()
 
     def note(self, kind: str, *data: Any) -> None:
@@ -62,12 +70,9 @@ class Transcript:
                     for kind, *data in self.items]  # fmt: skip
 
 
-def request(
-    args: Any, cwd: Any, pipes: Sequence[str], unknown: Unknown, *, shell: bool = False, executable: Any = None
-) -> Call:
+def request(args: Any, cwd: Any, pipes: Sequence[str], *, shell: bool = False, executable: Any = None) -> Call:
     """A call, from what a process is about to be started with."""
-    words = [args] if isinstance(args, str | bytes | os.PathLike) else list(args)
-    told = [_told(word) for word in words]
+    told = [_told(word) for word in ([args] if isinstance(args, str | bytes | os.PathLike) else list(args))]
     asked: dict[str, Any] = {"args": told[0] if shell and len(told) == 1 else told}
     if shell:
         asked["shell"] = True
@@ -77,9 +82,12 @@ def request(
         asked["cwd"] = _relative(os.fsdecode(cwd))
     if pipes:
         asked["pipes"] = list(pipes)
-    first = next(iter(told[0].split()), "") if shell and told else told[0] if told else ""
+    if shell and told:
+        first = next(iter(told[0][_SET.match(told[0]).end() :].split(maxsplit=1)), "")  # type: ignore[union-attr] # it matches
+    else:
+        first = told[0] if told else ""
     name = f"run {first.rsplit('/', 1)[-1].strip('{}') or 'nothing'}"
-    return Call(name, asked, FORM, revive, external=True, unknown=unknown, node_type="process")
+    return Call(name, asked, FORM, revive, external=True, node_type="process")
 
 
 def _told(word: Any) -> str:
@@ -106,7 +114,7 @@ def revive(kind: str, message: str) -> BaseException:
     return RuntimeError(f"{kind}: {message}")
 
 
-class _Form:
+class _Form(Form):
     """How conversations with processes are stored: flat if all that went in went in first, else item by item."""
 
     def pack(
@@ -131,19 +139,17 @@ class _Form:
             stored["reads"] = {name: list(sizes) for name, sizes in head.reads.items()}
         return stored
 
-    def unpack(self, stored: Mapping[str, Any]) -> tuple[Transcript, Sequence[Any]]:
-        """The conversation, complete. There are no chunks beside it."""
-        head = Transcript(stored["pid"])
-        head.exit = stored["exit"]
+    def unpack(self, stored: Any) -> tuple[Transcript, Sequence[Any]]:
+        """The conversation, complete. There are no chunks beside it. Of one that a fork has put there, what is said."""
+        stored = _as_stored(stored)
+        head = Transcript(stored.get("pid", _NOBODY))
+        head.exit, head.takes_all = stored.get("exit", 0), not stored.keys() & _TOLD
         head.waits = list(stored.get("waits", ()))
         head.reads = {name: list(sizes) for name, sizes in stored.get("reads", {}).items()}
         head.items = _encoded(stored["talk"] if "talk" in stored else _unflat(stored))
+        if not isinstance(head.exit, int | None):
+            raise TypeError("a process ends with a number")
         return head, ()
-
-    def used(self, request: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:
-        """Nothing that is counted."""
-        del request, stored
-        return None
 
 
 class _Awaited(_Form):
@@ -157,21 +163,32 @@ class _Awaited(_Form):
         talk, _ = _talk(head.copied(), clean)
         return {"exit": head.exit, "pid": head.pid, "talk": talk}
 
-    def unpack(self, stored: Mapping[str, Any]) -> tuple[Transcript, Sequence[Any]]:
+    def unpack(self, stored: Any) -> tuple[Transcript, Sequence[Any]]:
         """The conversation, and as its chunks what came out."""
         head, _ = super().unpack(stored)
+        if head.exit is not None and not any(item[0] == "exit" for item in head.items):  # a fork has put it there
+            head.items += [["exit", head.exit], ["out", None], ["err", None], ["lost", None]]
         return head, [item for item in head.items if item[0] not in _DONE]
 
 
 FORM, AWAITED = _Form(), _Awaited()
 _DONE = frozenset({"in", "gone", "signal"})  # what the program did, or what became of it
 NAMES = {"in": "stdin", "out": "stdout", "err": "stderr"}
+_SAID = frozenset({"exit", "talk", *NAMES.values()})  # one of these is in whatever is stored of a process
+
+
+def _as_stored(given: Any) -> Mapping[str, Any]:
+    """A stored conversation; of any other value, that of a process which printed it."""
+    if given is None or (isinstance(given, Mapping) and given.keys() & _SAID):
+        return given or {}
+    return {"stdout": given if isinstance(given, str | bytes) else json.dumps(given)}
 
 
 def _talk(items: Sequence[Item], clean: Callable[[str], str]) -> tuple[list[Item], bool]:
     """Items as they are stored, and whether there were secrets in them."""
-    found, changed = [], False
-    for kind, *data in items:
+    found, hidden = [], _hidden(items, clean)
+    changed = hidden is not items
+    for kind, *data in hidden:
         if not data or not isinstance(data[0], bytes):
             found.append([kind, *data])
             continue
@@ -181,7 +198,26 @@ def _talk(items: Sequence[Item], clean: Callable[[str], str]) -> tuple[list[Item
     return found, changed
 
 
+def _hidden(items: Sequence[Item], clean: Callable[[str], str]) -> Sequence[Item]:
+    """Items without the secrets that came out in several pieces; the same ones if there are none."""
+    hidden: list[Item] | None = None
+    for kind in ("out", "err"):
+        at = [n for n, item in enumerate(items) if item[0] == kind and item[1]]
+        whole = b"".join(items[n][1] for n in at)
+        text, length = _cleaned(whole, clean) if len(at) > 1 else (b"", None)
+        if length is None:
+            continue
+        after = text.encode() if isinstance(text, str) else text
+        ends = accumulate(by_placeholders(whole, after, [len(items[n][1]) for n in at]), initial=0)
+        hidden = list(items) if hidden is None else hidden
+        for n, (start, end) in zip(at, pairwise(ends), strict=True):
+            hidden[n] = [kind, after[start:end]]
+    return items if hidden is None else hidden
+
+
 def _encoded(items: Sequence[Item]) -> list[Item]:
+    if any(kind in NAMES and not isinstance(data[0], str | bytes | None) for kind, *data in items):
+        raise TypeError("what goes in and comes out is text, or bytes")
     return [[kind, *(each.encode() if isinstance(each, str) else each for each in data)] for kind, *data in items]
 
 
@@ -236,7 +272,7 @@ class Script:
     """A conversation on record, gone through once more: what may come out, and whether what goes in is the same."""
 
     def __init__(self, transcript: Transcript, clean: Callable[[str], str]) -> None:
-        self.exit = transcript.exit
+        self.exit, self._takes_all = transcript.exit, transcript.takes_all
         self._items, self._at = transcript.items, 0
         self._clean = clean
         self._heard = bytearray()
@@ -288,7 +324,7 @@ class Script:
             elif not (self._closes() if item[1] is None else self._takes(item)):
                 return None
             self._at += 1
-        if self._heard and not self.gone and self.exit is not None:
+        if self._heard and not (self.gone or self._takes_all) and self.exit is not None:
             raise _differs("nothing more", bytes(self._heard))
         return None
 

@@ -31,6 +31,8 @@ class Target:
             raise CaptureError(f"{self.kind} needs a word after it.")
         self.what = words[1] if self.kind else words[0]
         self.args = list(words[2 if self.kind else 1 :])
+        # What it is called with, the inputs of its run; a command that is no Python program stands for itself.
+        self.command = self.args if self._is_outer else list(words)
         self._check()
 
     def _check(self) -> None:
@@ -46,9 +48,13 @@ class Target:
                 raise CaptureError(f"{self.what} cannot be read: {error.strerror}.") from None
 
     @property
+    def _is_outer(self) -> bool:
+        return self.kind == "-m" and self.what == OUTER and bool(self.args)
+
+    @property
     def name(self) -> str:
         """What its runs are known by."""
-        if self.what == OUTER and self.args:
+        if self._is_outer:
             return Path(self.args[0]).name
         if self.kind:
             return "-c" if self.kind == "-c" else self.what
@@ -75,7 +81,8 @@ class Target:
         _lead_path(str(Path(path).resolve().parent))
         main = _main_module()
         main.__file__ = path  # it holds wherever the program goes
-        main.__dict__["__cached__"] = None
+        if sys.version_info < (3, 15):  # from there on modules have none
+            main.__dict__["__cached__"] = None
         if path.endswith(".pyc"):
             main.__loader__ = compiled = SourcelessFileLoader("__main__", path)
             code: Any = compiled.get_code("__main__")

@@ -34,4 +34,4 @@ class Progress:
 
     def is_past(self, row: int) -> bool:
         """Whether the program has all that came before a row, or asked for something after it."""
-        return self._asked_beyond or self._asked >= row or all(seq >= row for seq in self._unserved)
+        return self._asked_beyond or self._asked >= row or min(self._unserved, default=row) >= row

@@ -10,7 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from everstep.capturing.exchange import Halted
+from everstep.capturing.halting import Halted
 from everstep.capturing.output import Kept, flush, kept_output
 from everstep.capturing.program import Target, finish, status_of
 from everstep.capturing.session import How, Program, Session, captured
@@ -39,7 +39,7 @@ def run_program(
     A program that does not leave a run that cannot go on is ended, with the status that `told` gives.
     """
     target = Target(words)
-    program = Program(target.name, list(words), target.code(), typed, parent, children)
+    program = Program(target.name, target.command, target.code(), typed, parent, children)
     session, status, cause = None, 0, None
     try:
         with (
@@ -88,8 +88,6 @@ def _exited(session: Session, out: Kept, err: Kept, told: Told | None, status: i
         session.end(cause)
     except BaseException as raised:  # noqa: BLE001 - it is told
         found = raised
-    if session.children is not None:
-        session.children.close()
     if told is not None:
         return told(session, found)
     return status if found is cause else 1

@@ -38,7 +38,8 @@ _DATABASES = {"sqlite3.connect": 0}
 _OUTSIDE = {**_NETWORK, **_PROCESSES, **_DATABASES}  # which argument says where to
 _CHANGES = {
     "os.remove": 0, "os.rename": 1, "os.rmdir": 0, "os.mkdir": 0, "os.link": 1, "os.symlink": 1, "os.truncate": 0,
-    "os.chmod": 0, "os.chown": 0, "os.utime": 0, "shutil.rmtree": 0, "shutil.move": 1, "shutil.copyfile": 1,
+    "os.chmod": 0, "os.chown": 0, "os.utime": 0, "os.setxattr": 0, "os.removexattr": 0, "shutil.rmtree": 0,
+    "shutil.move": 1, "shutil.copyfile": 1,
 }  # fmt: skip
 _LOOKED_AT = frozenset({"open", *_OUTSIDE, *_CHANGES})
 # Which argument is the open folder that a path is relative to, if one is.
@@ -59,6 +60,11 @@ class Hit(NamedTuple):
     what: str
     where: str  # the line of the program's code
     folder: str | None  # that would have to be allowed
+
+    @property
+    def told(self) -> str:
+        """What it was, and the way out: the program may have swallowed the error that says so."""
+        return f"{self.where} would {self.what}. {SealedError(*self).way_out}"
 
 
 class Seal:
@@ -89,7 +95,8 @@ class Seal:
             path, folder = args[_CHANGES[event]], _FOLDERS.get(event, len(args))
             path = placed(path, args[folder] if folder < len(args) else None)
             if not self._is_allowed(path) and not _changes_nothing(event, path, args):
-                self.refuse(f"{event.partition('.')[2]} {shown(path)}", path)
+                inside = os.path.join(os.fsdecode(path), "") if event == "os.mkdir" else path  # noqa: PTH118 - the slash says folder
+                self.refuse(f"{event.partition('.')[2]} {shown(path)}", inside)
 
     def _is_allowed(self, path: Any) -> bool:
         if isinstance(path, int):
@@ -115,9 +122,12 @@ def _tell(hit: Hit) -> None:
 
 
 def _folder_of(file: str | bytes | os.PathLike[Any]) -> str:
-    """The folder of a file, or that itself, as it is typed."""
-    path, here = Path(os.path.realpath(os.fsdecode(file))), Path.cwd()
-    folder = path if path.is_dir() else path.parent
+    """The folder of a file, or that itself, as it is typed. With a slash at its end it is one, though not made yet."""
+    name, here = os.fsdecode(file), Path.cwd()
+    path = Path(os.path.realpath(name))
+    folder = path if path.is_dir() or name.endswith(os.sep) else path.parent
+    while not folder.parent.is_dir():
+        folder = folder.parent  # the first that is to be made
     return shlex.quote(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))
 
 

@@ -1,22 +1,6 @@
 """What a captured program learns of time and of chance, without a call: shown to it again when it is replayed.
 
-| what it asks | what a replay shows |
-| --- | --- |
-| `time.time`, `time_ns`, `localtime`, `gmtime`, `ctime`, `strftime`, `clock_gettime(CLOCK_REALTIME)` | the same |
-| `datetime.now`, `utcnow`, `today`, `date.today`, however they were imported | the same |
-| `os.urandom`, `os.getrandom`, `secrets`, `SystemRandom`, `uuid1`, `uuid4`, `getnode` | the same |
-| `uuid4` and `uuid7` of uuid_utils | the same |
-| `random`, all of it; `Random()`; names of temporary files and folders | the same |
-| hashes of texts, the order of sets | the same, if PYTHONHASHSEED is: `everstep record` sets it |
-| `time.sleep`, `asyncio.sleep`, timeouts | the same end, at once |
-| `time.monotonic`, `monotonic_ns` | other; sleeps and answers take as long as they did |
-| `perf_counter`, `process_time`, `thread_time`, `loop.time`, `os.times` | other: they go on |
-| times of files, `os.getpid`, `threading.get_ident`, `id()`, the `repr` of objects | other |
-| `ssl.RAND_bytes`, other C and Rust code that asks the system itself; /dev/urandom | other |
-
-A name that was imported before capturing began (`from time import sleep`, `from os import urandom`) is what it was; the
-times are covered all the same. `random` is one for all threads: in which order they draw from it is chance, so use a
-`Random()` or `secrets` in threads. The same holds for `uuid1` and for the names of temporary files.
+docs/explanation/capture.md lists what a replay shows again and what not, source by source.
 """
 
 from __future__ import annotations
@@ -31,21 +15,18 @@ from everstep.capturing import clock, entropy, sleeping
 from everstep.capturing.progress import Progress
 from everstep.codec.chain import Entry
 from everstep.errors import CaptureWarning
-from everstep.journal.track import metadata_of
+from everstep.journal.track import JUMP, SEED, metadata_of
 from everstep.run import faults
 from everstep.run.asked import Ask
 from everstep.run.lanes import Lane
 from everstep.run.life import Life
 from everstep.trail.reading import Reader
+from everstep.trail.versions import CLOCK
 
 if TYPE_CHECKING:
     from everstep.run.replaying import Replay
 
-# In what is said of a run when it begins.
-CLOCK = "clock"  # that it sees a clock of its own
-SEED = "seed"  # what its chance is derived from; of a fork, so does the first row that it writes
-JUMP = "jump"  # in what a later row says: after which row the clock showed another time than that row's
-HASHES = "hash_seed"  # of the hashes of its texts, if they have one
+HASHES = "hash_seed"  # in what is said of a run when it begins: of the hashes of its texts, if they have one
 _HASHES_FROM = "PYTHONHASHSEED"
 
 
@@ -73,7 +54,7 @@ class Senses:
     def __init__(self, life: Life, *, clock_too: bool, entropy_too: bool) -> None:
         """With either of them off, the program sees what is there."""
         self._run = run = life.run
-        self._start = start = _first_row(life)
+        start = _first_row(life)
         self._about = about = metadata_of(start)
         self._wanted = clock_too
         shown = clock_too and bool(about.get(CLOCK)) and clock.is_there()
@@ -127,11 +108,12 @@ class Senses:
             if self.clock.shown:
                 stack.enter_context(clock.shown())
             if self._seed is not None:
-                stack.enter_context(entropy.seeded(self._seed))
+                stack.enter_context(entropy.seeded(self._run, self._seed))
             yield
 
     def _warn(self) -> None:
-        if self._wanted and not clock.is_there():
+        has_its_own = bool(self._about.get(CLOCK)) or not (self._goes_on or self.clock.replays)
+        if self._wanted and has_its_own and not clock.is_there():
             faults.warn(
                 f"run {self._run.run_id!r} sees the clock of the world, so what it makes of the time differs when it "
                 "is replayed. Install what it takes to show it its own: pip install time-machine; or say clock=False.",

@@ -9,11 +9,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from everstep.capturing import loops, seams, senses, sets, strays
+from everstep.capturing import callbacks, loops, seams, senses, sets, strays
 from everstep.capturing.breaking import Broken, terminable
 from everstep.capturing.cancelling import Cancelling
 from everstep.capturing.command import CAPTURED, CHILDREN
-from everstep.capturing.exchange import Exchange, Halted, end_open_calls
+from everstep.capturing.exchange import Exchange, wait
+from everstep.capturing.halting import Host, halted_in, is_halt
+from everstep.capturing.leaving import end_open_calls
+from everstep.capturing.seams import signals
 from everstep.capturing.stubborn import Patience, when_idle
 from everstep.capturing.threads import Gate, look_up
 from everstep.codec.chain import Entry
@@ -38,18 +41,16 @@ if TYPE_CHECKING:
     from everstep.capturing.children import Children
     from everstep.capturing.seal import Hit, Seal
     from everstep.models.prices import Prices, PriceTable
-    from everstep.models.reply import Reply
     from everstep.run.replaying import Replay
     from everstep.trail.replayed import ReplayReport
 
 # A program that is recorded does not load them, unless it is told to use them.
 _REPLAYING, _REPLAYED = Late("everstep.run.replaying"), Late("everstep.trail.replayed")
 _SEAL, _CHILDREN = Late("everstep.capturing.seal"), Late("everstep.capturing.children")
-_PRICES, _REPLY = Late("everstep.models.prices"), Late("everstep.models.reply")
+_PRICES = Late("everstep.models.prices")
 
 Mode = Literal["record", "verify", "lenient"]
 Sealing = Literal["off", "calls", "files", "hard"]
-_COUNTS = ("input_tokens", "output_tokens", "cached_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class How:
     unknown: Unknown = "ask"
     tags: Mapping[str, str] | None = None
     durability: Durability | None = None
-    prices: Prices | None = None
+    prices: PriceTable | None = None
     seal: Sealing = "calls"
     allow: Sequence[str] = ()
     clock: bool = True
@@ -114,30 +115,34 @@ class Session:
         self.life = life
         self.run = life.run
         self.run.captured = self
+        self.is_whole = program.is_whole
         self.unknown = how.unknown  # what becomes of a call that was sent, and of whose answer nobody knows
         self.open_calls: set[Exchange] = set()
         self.given: set[Exchange] = set()  # the same, of answers on record
         self.cancelling, self.broken = Cancelling(), Broken(life.run)
-        self.gate = Gate(life.run)
-        life.run.turnstile.is_at_work = functools.partial(loops.is_at_work, self.open_calls)
+        self.gate, self.loops = Gate(life.run, is_whole=self.is_whole), loops.Entered(life.run)
+        self.host = Host(life.run, is_whole=self.is_whole)
+        life.run.turnstile.is_at_work = functools.partial(loops.is_at_work, life.run, self.open_calls)
         self.senses = senses.Senses(life, clock_too=how.clock, entropy_too=how.entropy)
         self.children: Children | None = None  # how its processes are captured, if they are
         if program.children is not None and not self.replays:
-            told = {name: getattr(how, name) for name in ("unknown", "durability", "clock", "entropy")}
+            told = {
+                "unknown": how.unknown, "durability": how.durability, "prices": how.prices and how.prices.prices,
+                "clock": self.senses.clock.shown, "entropy": self.senses.well is not None,  # as it was recorded
+            }  # fmt: skip
             self.children = _CHILDREN.Children(life.run, program.children, told)
         self.begun_anew: list[str] = []  # processes that had not ended when the run was cut off
         self.strays: list[str] = []  # the names of threads that asked, and that no lane of the program started
-        self.telemetry: set[str] = set()  # where it goes to: its calls are no steps
+        self._told: set[str] = set()  # of what the program was told
         self.value: Any = None  # what the program gave
         self.report: ReplayReport | None = None
         self._seal: Seal | None = None
-        self._prices: PriceTable | None = _PRICES.PriceTable(how.prices) if how.prices else None
         self.compared: dict[str, Any] = {}  # what the state has at the end
         self._served: set[float] = set()  # the rows whose outcomes the program was given
         self.stubborn: Callable[[BaseException], None] | None = None  # what becomes of a program that does not leave
         self._patience = Patience()
         self._is_watched = False
-        self._program, self._how, self._began = program, how, time.perf_counter()
+        self._how, self._began = how, time.perf_counter()
 
     @property
     def id(self) -> str:
@@ -151,12 +156,7 @@ class Session:
 
     def priced(self, used: dict[str, Any]) -> dict[str, Any]:
         """What a call to a model used, with what that cost, if the model has a price."""
-        if self._prices is None:
-            return used
-        counts: dict[str, Any] = {name: used.get(name) for name in _COUNTS}
-        reply: Reply = _REPLY.Reply(model=used.get("model"), **counts)
-        cost = self._prices.cost(reply, str(used.get("model")))
-        return used if cost is None else {**used, "cost": cost}
+        return used if self._how.prices is None else self._how.prices.priced(used)
 
     def ends_with(self, values: Mapping[str, Any], *, compared: Collection[str]) -> None:
         """What is set in the state when the run ends, however it does; and what of it a replay compares."""
@@ -168,10 +168,11 @@ class Session:
         """While this lasts the program has tasks, signals, time, chance and threads as a captured one has them."""
         with (
             loops.known(self.run),
+            self.host.left(),
             terminable(self.run),
             self.senses.given(),
             self._sealed(),
-            strays.gathered(self) if self._program.is_whole else nullcontext(),
+            strays.gathered(self) if self.is_whole else nullcontext(),
         ):
             yield
 
@@ -184,7 +185,7 @@ class Session:
             return
         if seal == "hard":
             _SEAL.leave_network()
-        applies = None if self._program.is_whole else self._is_here
+        applies = None if self.is_whole else self._is_here
         with _SEAL.sealed(_SEAL.Seal(self._how.allow, files=seal != "calls"), applies) as self._seal:
             yield
 
@@ -202,35 +203,46 @@ class Session:
         """What the program tried to do and a replay does not let happen."""
         return [] if self._seal is None else self._seal.hits
 
+    def is_news(self, what: str) -> bool:
+        """Whether the program is to be told of something that is not recorded: once in a run, and not in a replay."""
+        is_news = not self.replays and what not in self._told
+        self._told.add(what)
+        return is_news
+
     def end(self, error: BaseException | None) -> None:
         """End the run, with what took its program out. Raises what it ends with."""
         if self.replays and cast("Replay", self.life).run.came_to_the_end and isinstance(error, RunStoppedError):
             error = Suspended()  # what it asked for on its way out, in a `finally`, is not on record either
         _end(self, error, (time.perf_counter() - self._began) * 1000, self._how.mode)
 
+    def close(self) -> None:
+        """Give back what it holds: its processes, what it tells its children, and the run."""
+        signals.leave(self.run)
+        self.loops.leave()
+        if self.children is not None:
+            self.children.close()
+        self.life.close()
+
     def refused_to(self, lane: Lane, error: BaseException) -> None:
         """A lane asked for something in a run that cannot go on. Does not return if it does so again and again.
 
         Perhaps nobody asks again: others may wait for this lane, and for ever. That is looked after, too.
         """
-        if self.stubborn is None:
+        leave = self.stubborn
+        if leave is None:
             return
         if self._patience.is_over(lane):
-            self.stubborn(error)
+            leave(error)
         if not self._is_watched:
             self._is_watched = True
-            when_idle(functools.partial(self._leave, error))
-
-    def _leave(self, error: BaseException) -> None:
-        if self.stubborn is not None and not self.run.closed:
-            self.stubborn(error)
+            when_idle(lambda: None if self.run.closed else leave(error))
 
     def starting(self, lane: Lane) -> Callable[[], None]:
         """What a thread that is started here is to call first: one that a call needs is none of the program's doing."""
         leaf = lane.scope.leaf
         return at_once if leaf is not None and not leaf.over else self.gate.start()
 
-    task = staticmethod(sets.task)
+    task, is_halt = staticmethod(sets.task), staticmethod(is_halt)
 
     def submitted(self, future: Any, lane: Lane) -> None:
         """A pool has taken a job, which has this lane."""
@@ -259,10 +271,13 @@ def boundary() -> Lane | None:
     if leaf is not None:
         if not leaf.over:
             return None
-        lane = leaf.ask.lane.spawn("after", leaf.call.name)
+        lane = leaf.ask.lane.spawn("after", leaf.ask.name)
     if lane.run.closed and not lane.run.captured.replays:
         return None
     return lane if lane.busy is None else lane.spawn("beside", lane.busy)
+
+
+_DONE = 'To go through it again, say mode="verify"; to record anew, another id; to change something, fork it.'
 
 
 def capture(
@@ -293,8 +308,8 @@ def capture(
     ):  # fmt: skip
         check_word(argument, given, words)
     how = How(
-        mode=mode, unknown=unknown, tags=tags, durability=durability, prices=prices, seal=seal, allow=allow,
-        clock=clock, entropy=entropy,
+        mode=mode, unknown=unknown, tags=tags, durability=durability, seal=seal, allow=allow, clock=clock,
+        entropy=entropy, prices=_PRICES.PriceTable(prices) if prices else None,
     )  # fmt: skip
     return captured(plain_trail(trail, "capture"), id, Program(name), how)
 
@@ -304,9 +319,15 @@ def captured(trail: Trail, run_id: str | None, program: Program, how: How) -> It
     """`capture`, of whole programs too."""
     seams.install()
     sets.install()
+    callbacks.install()
     strays.watch()
     look_up()
-    session = Session(_begun(trail, run_id, program, how), program, how)
+    life = _begun(trail, run_id, program, how)
+    try:
+        session = Session(life, program, how)
+    except BaseException:  # Ctrl-C too, while a long record is read: the run is for another to take up
+        life.close()
+        raise
     error: BaseException | None = None
     token = CURRENT.set(session.run.root)
     try:
@@ -315,27 +336,15 @@ def captured(trail: Trail, run_id: str | None, program: Program, how: How) -> It
     except Exception as raised:  # noqa: BLE001 - recorded, then raised
         error = raised
     except BaseException as raised:  # the run was interrupted, or took its program out itself
-        taken_out = _halted_in(raised)
+        taken_out = halted_in(raised)
         if taken_out is None:
             session.run.interrupt(raised)
-            session.life.close()
+            session.close()
             raise
         error = taken_out.__cause__ or Suspended()
     finally:
         CURRENT.reset(token)
-        if session.children is not None:
-            session.children.close()
     session.end(error)
-
-
-def _halted_in(raised: BaseException) -> BaseException | None:
-    """What took a task out whose group (anyio's) hands it on among others."""
-    while isinstance(raised, BaseExceptionGroup):
-        found = raised.subgroup(Halted)
-        if found is None:
-            return None
-        raised = found.exceptions[0]
-    return raised if isinstance(raised, Halted) else None
 
 
 def _begun(trail: Trail, run_id: str | None, program: Program, how: How) -> Life:
@@ -344,7 +353,7 @@ def _begun(trail: Trail, run_id: str | None, program: Program, how: How) -> Life
     if how.mode == "record":
         life = Life(trail, how.durability or trail.durability or "sync", LEASE_SECONDS, workflow, AS_CHILD)
         if life.begin(run_id, args, {}, tags=how.tags, parent=program.parent) is not None:
-            raise RunFinishedError(str(run_id), trail.run(str(run_id)).status)
+            raise RunFinishedError(str(run_id), trail.run(str(run_id)).status, _DONE)
         return life
     replay: Replay = _REPLAYING.Replay(trail, "sync", 0.0, workflow, AS_CHILD)
     replay.lenient = how.mode == "lenient"
@@ -359,24 +368,24 @@ def _end(session: Session, error: BaseException | None, took: float, mode: Mode)
     try:
         session.gate.open()
         session.broken.end()
-        end_open_calls(session.open_calls)
+        if not end_open_calls(session, completes=error is None):
+            error = Suspended()
         if replay is not None:
             replay.run.found += [
-                _REPLAYED.Divergence(session.id, "not on record", hit.what, None, f"{hit.where} would {hit.what}.", ())
+                _REPLAYED.Divergence(session.id, "not on record", hit.what, None, hit.told, ())
                 for hit in session.refused
             ]  # before how the program ended, which may have come of it
         for waiter in life.end(session.value, error, None):
-            if callable(waiter):
-                waiter()
+            wait(waiter)
         if replay is not None:
             replay.compare_state(session.compared)
             assert replay.trail is not None  # noqa: S101 - there is no replay without one
             session.report = replay.report(replay.trail.run(session.id), mode, took)
     finally:
-        life.close()
-    if run.divergence is not None and not came_of_seal:
-        if run.divergence.seq is not None:
+        session.close()
+        if run.divergence is not None and run.divergence.seq is not None:
             run.divergence.fork_at = session.fork_at(run.divergence.seq)
+    if run.divergence is not None and not came_of_seal:
         raise run.divergence
     if session.refused:
         raise SealedError(*session.refused[0])

@@ -6,24 +6,24 @@ waits: when the loop has nothing to do and no other thread has either, the one w
 and the time of the loop goes on to where it was due. One that is not on record ends only when nothing else can happen.
 While other threads are at work the time is that of the world: what they do takes as long as it takes.
 
-Where a run is resumed the same holds for timers on record, as long as no call is under way: the others are real.
+Where a run is resumed the same holds for timers on record, as long as no call is under way: the others are real. A job
+that is on record goes on in its turn.
 Loops that do not wait by a selector (uvloop, Windows' own) keep their timers.
 """
 
 from __future__ import annotations
 
 import functools
-import threading
-import time
 from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from everstep import actual
 from everstep.capturing import stillness
-from everstep.capturing.clock import Hand
+from everstep.capturing.clock import Hand, looked_at
 from everstep.codec.chain import Entry
-from everstep.journal.track import metadata_of
+from everstep.journal.track import FIRED, metadata_of
 from everstep.run.execution import Execution
 from everstep.run.lanes import Lane
 from everstep.trail.late import Late, asyncio
@@ -31,7 +31,6 @@ from everstep.trail.late import Late, asyncio
 if TYPE_CHECKING:
     from everstep.capturing.seams.asyncio import Held
 
-FIRED = "fired"  # in what a row says: the timers that ended before it, each with its place in the order
 _FIRST_NAP, _LONGEST_NAP = 1e-4, 5e-3  # seconds between two looks at what other threads do
 
 _PATIENCE = 1.0  # seconds until a job that has ended goes on, whether its turn has come or not
@@ -63,7 +62,7 @@ class Timers:
         self._counts: WeakKeyDictionary[Lane, int] = WeakKeyDictionary()
         self._held: list[Held] = []
         self._jobs: set[float] = set()  # places of jobs that are at work
-        self._watch: stillness.Watch | None = None
+        self._others = stillness.Others()
         marks = [each.mark for each in on_record.values()]
         run.journal.marks, run.turnstile.marks = sorted(marks), set(marks)
         if run.captured is not None:
@@ -80,29 +79,36 @@ class Timers:
         place = f"{lane.scope.key()}|{lane.path}" if lane.scope.place is not None else lane.path
         known = self._on_record.get((place, number))
         ns = hand.ns + round(delay * 1e9) if known is None or known.ns is None else known.ns
-        due = functools.partial(_come, hand, ns, hand.monotonic() + delay)
-        if (self._replays or known is not None) and _follow(loop, self):
+        left = when - loop.time()  # `delay` is rounded: to the clock of the day a moment more is another time
+        due = functools.partial(_come, hand, ns, hand.monotonic() + left)
+        if (self._replays or known is not None) and _follow(loop):
             held: Held = _SEAM.Held(self, when, job, context)
-            held.mark, held.due = None if known is None else known.mark, due
-            self._held.append(held)
+            held.mark, held.due, held.hand = None if known is None else known.mark, due, hand
+            self._hold(held)
             return held
         live = Live(self._run, (place, number, ns), due)
-        live.handle = _SEAM.call_at(loop, when, live, *job[:2], context=context)
+        live.handle = _SEAM.call_at(loop, real_time(loop, when), live, *job[:2], context=context)
         return live.handle
+
+    def _hold(self, held: Held) -> None:
+        self._held.append(held)
+        waiting = held.loop._selector.timers  # noqa: SLF001 - we put it there
+        if self not in waiting:
+            waiting.append(self)
 
     def wait_for_job(self, path: str, loop: Any) -> Callable[[Callable[[], None]], None]:
         """What to call when the job of a lane has come to its end: it goes on, by what it is given, in its turn."""
         known = self._on_record.get((path, 0))
-        if known is not None and _follow(loop, self):
+        if known is not None and _follow(loop):
             self._jobs.add(known.mark)
             return functools.partial(self._job_ended, loop, known.mark)
         return lambda go_on: Live(self._run, (path, 0), _nothing)(go_on, ())
 
     def _job_ended(self, loop: Any, mark: float, go_on: Callable[[], None]) -> None:
         self._jobs.discard(mark)
-        held: Held = _SEAM.Held(self, loop.time() + _PATIENCE, (go_on, (), loop), None)
-        held.mark, held.takes_time = mark, False
-        self._held.append(held)
+        held: Held = _SEAM.Held(self, real_time(loop) + _PATIENCE, (go_on, (), loop), None)
+        held.mark = mark
+        self._hold(held)
 
     def forget(self, held: Held) -> None:
         """A timer was cancelled."""
@@ -113,47 +119,33 @@ class Timers:
 
     # When a loop has nothing to do.
 
-    def select(self, loop: Any, selector: Any, timeout: float | None) -> Any:
-        """What the selector gives; nothing, once a timer has ended or the time is over."""
-        if not any(held.loop is loop for held in self._held):
-            return selector.select(timeout)
-        end = None if timeout is None else time.monotonic() + timeout
-        nap = _FIRST_NAP
-        while True:
-            held = self._next(loop)
-            may_end = held is not None and self._may_end(held)
-            events = selector.select(0)  # asked last: what other threads did until then is seen
-            if events:
-                return events
-            if held is not None and may_end:
-                self._end(held)
-                return []
-            left = nap if end is None else min(nap, end - time.monotonic())
-            if left <= 0:
-                return []
-            events = selector.select(left)
-            if events:
-                return events
-            nap = min(nap * 1.5, _LONGEST_NAP)
+    def holds(self, loop: Any) -> bool:
+        """Whether a timer of this loop is to end here."""
+        return any(held.loop is loop for held in self._held.copy())
+
+    def next(self, loop: Any) -> Held | None:
+        """The timer that ends if nothing else happens."""
+        held = self._next(loop)
+        return held if held is not None and self._may_end(held) else None
 
     def _next(self, loop: Any) -> Held | None:
-        """The timer that may end now."""
+        """The one whose turn it is."""
         run, mine = self._run, [held for held in self._held if held.loop is loop]
         if run.stopping is not None:
-            return min(mine, key=_when)
+            return min(mine, key=_when, default=None)
         mark = run.turnstile.next_mark()
         by_mark = {held.mark: held for held in self._held if held.mark is not None}
         if mark in by_mark:
             return by_mark[mark] if by_mark[mark].loop is loop else None
         if not self._replays or mark in self._jobs:
-            latest = loop.time() - (_LONG_PATIENCE if self._replays else 0)
-            return min((held for held in mine if held.when() <= latest), key=_when, default=None)
+            latest = real_time(loop) - (_LONG_PATIENCE if self._replays else 0)
+            return min((held for held in mine if _when(held) <= latest), key=_when, default=None)
         if not run.turnstile.idle():
             return None  # an answer is on its way, or waited for
         marked = [held for held in mine if held.mark is not None]
         if not marked and run.captured.cancelling.holds():
             return None
-        return min(marked, key=_mark) if marked else min(mine, key=_when)
+        return min(marked, key=_mark) if marked else min(mine, key=_when, default=None)
 
     def _may_end(self, held: Held) -> bool:
         """Whether nothing else can happen first, or its time has come, as far as that of the world goes."""
@@ -162,21 +154,17 @@ class Timers:
             return True
         if not captured.gate.is_clear(held.mark):
             return False  # an answer is about to be let out
-        if held.when() <= held.loop.time():
+        if _when(held) <= real_time(held.loop):
             return True
-        if not self._replays and captured.open_calls:
-            return False
-        if threading.active_count() == 1:
-            return True
-        self._watch = self._watch or stillness.watch()
-        return self._watch.is_still()
+        if not self._replays and captured.open_calls and held.hand is not None:
+            return False  # a timer is real by now; a job has really ended, and live answers wait until it has gone on
+        return self._others.are_still()
 
-    def _end(self, held: Held) -> None:
+    def end(self, held: Held) -> None:
+        """A timer ends."""
         self._held.remove(held)
         if held.mark is not None:
             self._run.turnstile.pass_mark(held.mark)
-        if held.takes_time:
-            held.loop.time.go_on(held.when())
         held.loop.call_soon(_run, held)
 
 
@@ -239,7 +227,8 @@ def _nothing() -> None:
 
 
 def _when(held: Held) -> float:
-    return held.when()
+    """When it would end in the world: what its program is shown may be ahead of that."""
+    return held.when() - put_forward(held.loop, held.hand)
 
 
 def _mark(held: Held) -> float:
@@ -249,18 +238,20 @@ def _mark(held: Held) -> float:
 # The loops.
 
 
-class _Time:
-    """The time of a loop, which can be put forward."""
+def put_forward(loop: Any, hand: Hand | None) -> float:
+    """By how much the time of a loop is ahead of the world's, to captured code. One that tells its own is left that."""
+    return 0.0 if hand is None or type(loop).time is not _SEAM.time_shown else hand.ahead
 
-    def __init__(self, real: Callable[[], float]) -> None:
-        self._real, self._ahead = real, 0.0
 
-    def __call__(self) -> float:
-        return self._real() + self._ahead
+def put_forward_here(loop: Any) -> float:
+    """The same, for whoever asks: all others that share a loop see the world's."""
+    found = looked_at()
+    return 0.0 if found is None else put_forward(loop, found[1])
 
-    def go_on(self, to: float) -> None:
-        """Be at least at this time."""
-        self._ahead += max(to - self(), 0.0)
+
+def real_time(loop: Any, shown: float | None = None) -> float:
+    """The time of a loop in the world; or what a moment is there that it has for who asks."""
+    return float(loop.time() if shown is None else shown) - put_forward_here(loop)
 
 
 class _Selector:
@@ -268,25 +259,40 @@ class _Selector:
 
     def __init__(self, loop: Any, selector: Any) -> None:
         self._loop, self._selector = loop, selector
-        self.timers: Timers | None = None
+        self.timers: list[Timers] = []  # of those that hold some: several programs may share a loop
 
     def select(self, timeout: float | None = None) -> Any:
-        """What happened."""
-        if self.timers is None or (timeout is not None and timeout <= 0):
+        """What happened; nothing, once a timer has ended or the time is over."""
+        self.timers = [timers for timers in self.timers if timers.holds(self._loop)]
+        if not self.timers or (timeout is not None and timeout <= 0):
             return self._selector.select(timeout)
-        return self.timers.select(self._loop, self._selector, timeout)
+        end = None if timeout is None else actual.monotonic() + timeout
+        nap = _FIRST_NAP
+        while True:
+            ends = next(((each, held) for each in self.timers if (held := each.next(self._loop)) is not None), None)
+            events = self._selector.select(0)  # asked last: what other threads did until then is seen
+            if events:
+                return events
+            if ends is not None:
+                ends[0].end(ends[1])
+                return []
+            left = nap if end is None else min(nap, end - actual.monotonic())
+            if left <= 0:
+                return []
+            events = self._selector.select(left)
+            if events:
+                return events
+            nap = min(nap * 1.5, _LONGEST_NAP)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._selector, name)
 
 
-def _follow(loop: Any, timers: Timers) -> bool:
+def _follow(loop: Any) -> bool:
     """Have a loop ask for timers when it has nothing to do. False if it is of another kind."""
     selector = getattr(loop, "_selector", None)
     if selector is None:
         return False
     if not isinstance(selector, _Selector):
-        loop._selector = selector = _Selector(loop, selector)  # noqa: SLF001 - nothing public is asked before a loop waits
-        loop.time = _Time(loop.time)
-    selector.timers = timers
+        loop._selector = _Selector(loop, selector)  # noqa: SLF001 - nothing public is asked before a loop waits
     return True

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from everstep.capturing import calling
-from everstep.capturing.calls import Call
+from everstep.capturing.calls import Call, Form
 from everstep.capturing.session import boundary
 
 _NAME = "stdin"
@@ -23,7 +23,7 @@ _PATIENCE = 1.0  # seconds to wait for the rest of what begins like the record: 
 _input = builtins.input
 
 
-class _Form:
+class _Form(Form):
     """How what was read is stored: as text where it is text."""
 
     def pack(self, head: Any, chunks: Sequence[bytes], offsets: Any, clean: Callable[[str], str]) -> str | bytes:
@@ -35,11 +35,8 @@ class _Form:
             return data
 
     def unpack(self, stored: Any) -> tuple[bool, list[bytes]]:
-        data = stored if isinstance(stored, bytes) else str(stored).encode()
+        data = stored if isinstance(stored, bytes) else b"" if stored is None else str(stored).encode()
         return True, [data] if data else []
-
-    def used(self, request: Any, stored: Any) -> None:
-        """It costs nothing."""
 
 
 _FORM = _Form()

@@ -7,13 +7,14 @@ import sys
 import threading
 import time
 
+from everstep import actual
+
 # How the names of threads begin that do nothing of the program: our own, and asyncio's, one for each of its processes.
 OURS = ("everstep", "waitpid-")
 inside_call: set[int] = set()  # threads whose doing is not the program's
 _TASKS = "/proc/self/task"
 _AT_WORK = b"RD"  # states of a thread that runs, is about to, or waits for a disk
 _SHORT = 5e-5  # seconds
-_sleep, _now = time.sleep, time.monotonic  # the real ones, whatever a replay makes of time
 
 
 class Watch:
@@ -26,7 +27,7 @@ class Watch:
     def is_still(self) -> bool:
         """Whether nothing happens for as long as a thread waits until it insists on its turn."""
         before = self.used()
-        _sleep(sys.getswitchinterval() + _SHORT)
+        actual.sleep(sys.getswitchinterval() + _SHORT)
         return self.used() - before < _SHORT
 
 
@@ -62,10 +63,23 @@ class ThreadsWatch(Watch):
         if before == after and not at_work:
             return True
         inside &= _inside()  # one that has just gone inside may have woken another
-        program, now = {thread: used for thread, used in after.items() if thread not in inside}, _now()
+        program, now = {thread: used for thread, used in after.items() if thread not in inside}, actual.monotonic()
         if program != self._at or not inside.issuperset(at_work):
             self._at, self._since = program, now
         return now - self._since > 1.5 * sys.getswitchinterval()
+
+
+class Others:
+    """The threads beside the one that asks: most programs have none, and then nothing is watched."""
+
+    _watch: Watch | None = None
+
+    def are_still(self) -> bool:
+        """Whether there are none, or none of them is at work."""
+        if threading.active_count() == 1:
+            return True
+        self._watch = self._watch or watch()
+        return self._watch.is_still()
 
 
 def _inside() -> set[int]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from weakref import WeakKeyDictionary
 
+from everstep import actual
 from everstep.capturing.output import flush
 from everstep.capturing.stillness import watch
 from everstep.run.lanes import Lane
@@ -20,22 +20,21 @@ from everstep.run.lanes import Lane
 _TIMES = 20  # that one lane may ask again: code that cleans up asks a few times
 _SECONDS = 10.0  # after which nobody may, for those that try again in a new task each time
 _IDLE = 0.3  # the share of a processor that a program uses at most which only waits
-_now, _sleep = time.monotonic, time.sleep  # the real ones, whatever a replay makes of time
-_exit = os._exit  # the real one, too
+_exit = os._exit  # the real one, whatever a program gets
 
 
 class Patience:
     """How often, and how long, a program asks on when it was told that the run cannot go on."""
 
     def __init__(self) -> None:
-        self._asked: Counter[int] = Counter()
+        self._asked: WeakKeyDictionary[Lane, int] = WeakKeyDictionary()
         self._first: float | None = None
 
     def is_over(self, lane: Lane) -> bool:
         """Whether it is enough. Said each time that a lane asks."""
-        self._first = self._first or _now()
-        self._asked[id(lane)] += 1
-        return self._asked[id(lane)] > _TIMES or _now() - self._first > _SECONDS
+        self._first = self._first or actual.monotonic()
+        times = self._asked[lane] = self._asked.get(lane, 0) + 1
+        return times > _TIMES or actual.monotonic() - self._first > _SECONDS
 
 
 def when_idle(act: Callable[[], None]) -> None:
@@ -45,7 +44,7 @@ def when_idle(act: Callable[[], None]) -> None:
         seen = watch()
         while True:
             used = seen.used()
-            _sleep(_SECONDS)
+            actual.sleep(_SECONDS)
             if seen.used() - used < _SECONDS * _IDLE:
                 return act()
 

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import io
-import os
 import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from everstep import actual
+from everstep.capturing.breaking import handled_here
 from everstep.capturing.calling import RecordedChunks
-from everstep.capturing.exchange import Halted
+from everstep.capturing.exchange import Exchange
+from everstep.capturing.halting import Halted
 from everstep.capturing.pipes import Pump, Puppet
-from everstep.capturing.process import Script, Transcript, diverged
+from everstep.capturing.process import ENDED, Script, Transcript, diverged
+from everstep.capturing.seams import signals
+from everstep.run.execution import Execution
 
+_MOMENT, _LOOK = 0.1, 0.005  # seconds until a signal that ended a process is heard by the program, too
 _GRACE = 0.2  # seconds for the rest of the output of a process that has ended; what it left behind may hold it open
-
-
-class Nothing:
-    """The end of a process: there is nothing to read but that it is over."""
-
-    def __next__(self) -> Any:
-        raise StopIteration
-
-    def close(self) -> None:
-        """Nothing to close either."""
 
 
 class Tape:
@@ -41,19 +35,21 @@ class Tape:
         self.waits: deque[Any] = deque(transcript.waits)
         self._lock = threading.Lock()
         self._over = False
+        self._around = frozenset(map(id, handled_here()))  # amid which it was started
+        self._signalled = False
 
     def signal(self, number: int) -> bool:
         """Take note of a signal. Whether it is not to be sent."""
-        if self.served and self._over:
-            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
         if number and self.puppet is not None:
             self.puppet.signal()
         elif number and not self.served and not self._over:
             self.transcript.note("signal", int(number))
+            self._signalled = True
         return self.served
 
     def ended(self, status: int) -> None:
         """The program knows that the process has ended, and how: that is its outcome, once all output is there."""
+        signals.over(self.transcript.pid, self, self._chunks.exchange.run)
         if self.pump is not None:
             self.pump.exited = True
             if not self.pump.said_all.wait(_GRACE):
@@ -64,7 +60,32 @@ class Tape:
                 return
             self._over = True
         self.transcript.exit = status
-        next(self._chunks, None)
+        try:
+            cut = None if self.served else self._cut_off(status)
+        except BaseException as error:  # the signal has come
+            self._chunks.leave(error)
+            raise
+        if cut is None:
+            next(self._chunks, None)
+        else:
+            self._chunks.leave(cut)
+
+    def _cut_off(self, status: int) -> BaseException | None:
+        """What takes the code out of its wait, or the program out of the run. How the process ended is no answer then.
+
+        Ctrl-C in a terminal goes to the program and to its processes; code that is taken out of a wait kills what it
+        waits for, or misses how that ended. With such an end on record a resume would come to the same again.
+        """
+        for error in handled_here():
+            if isinstance(error, KeyboardInterrupt | SystemExit) and id(error) not in self._around:
+                return error
+        if status not in ENDED or self._signalled:
+            return None
+        run: Execution = self._chunks.exchange.run
+        patience = actual.monotonic() + _MOMENT
+        while run.interrupted is None and actual.monotonic() < patience:
+            actual.sleep(_LOOK)
+        return run.interrupted
 
     # From the record.
 
@@ -76,7 +97,8 @@ class Tape:
 
     def never_ended(self) -> Halted:
         """What takes out a program that waits for a process that was left running."""
-        return Halted(self._chunks.exchange.diverged("inserted", "a process that was left running", "its end"))
+        exchange: Exchange = self._chunks.exchange
+        return exchange.halted(exchange.diverged("inserted", "a process that was left running", "its end"))
 
     def waited(self, kind: str) -> Any:
         """What the program was told when it looked for the end: None if that it has ended."""
@@ -103,7 +125,7 @@ class Tape:
     def check(self) -> None:
         """Raise Halted if the program was found to do other than it did."""
         if self.puppet is not None and self.puppet.failure is not None:
-            raise Halted(self.puppet.failure)
+            raise self._chunks.exchange.halted(self.puppet.failure)
 
 
 class Reader(io.FileIO):

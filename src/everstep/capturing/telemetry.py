@@ -124,8 +124,7 @@ async def _sent_awaited(lane: Lane, asked: Call, live: Callable[[], Awaitable[tu
 
 def _tell(session: Any, name: str) -> None:
     """Say once for each run, and each place that its telemetry goes to, that it is not recorded."""
-    if name not in session.telemetry:
-        session.telemetry.add(name)
+    if session.is_news(f"telemetry {name}"):
         faults.warn(
             f"run {session.id!r} sends telemetry ({name}), which is no part of the record: it is sent as ever, and a "
             "replay sends none.",

@@ -5,7 +5,8 @@ in a queue. So while a program has threads, every answer waits at a gate before 
 several are under way. The usher lets out the first in the order of the rows (or of the marks between them) once the
 program is still: no thread of it runs or is about to, but for those that are inside a call. That holds in a recording
 and in a replay, so the code finds the same after each answer: whoever is woken by it had the time to act. Threads, and
-jobs of pools, begin in the same way, in the order in which they were started, and before any answer is let out.
+jobs of pools, begin in the same way, in the order in which they were started, and before any answer is let out. A
+stretch of one thread that has started no other waits for none: it has no share in what the process does beside it.
 
 It cannot deadlock: a row is drafted before its answer is let out, so no answer on record can depend on a later one.
 Where the record does not fit the code (it was changed, or it is a matter of chance which of two threads gets a lock),
@@ -26,13 +27,14 @@ import itertools
 import os
 import platform
 import threading
-import time
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
+from everstep import actual
 from everstep.capturing.stillness import OURS, Watch, inside_call, watch
 from everstep.trail.late import asyncio
 
@@ -53,7 +55,7 @@ _IDLE = 0.3  # the share of a processor that such a program uses at most: some l
 _LAST_PATIENCE = 60.0  # the same for one that is at work
 _BETWEEN = 1e-9  # from one place between two answers to the next: parts of answers have 1e-6 between them
 _LINGER = 1.0  # seconds that the usher stays when nobody waits
-_sleep, _now = time.sleep, time.monotonic  # the real ones, whatever a replay makes of time
+_turn_of = attrgetter("turn")
 
 
 def away(function: Callable[[*Given], T]) -> Callable[[*Given], T]:
@@ -144,8 +146,11 @@ class Ticket:
 class Gate:
     """Lets the answers of one run out."""
 
-    def __init__(self, run: Execution) -> None:
+    def __init__(self, run: Execution, *, is_whole: bool = True) -> None:
+        """Of a program that is the whole process, or of one that is a stretch of this thread until it starts others."""
         self._run = run
+        self._is_of_one = not is_whole  # and whatever other threads do, it has no share in it
+        self._thread = threading.get_ident()
         self._order: deque[float] | None = None  # of what is on record and has not been let out
         self._early: set[float] = set()  # what of it did not have to wait
         self._tickets: list[Ticket] = []  # in the order of their turns
@@ -163,7 +168,8 @@ class Gate:
 
     def queue(self, turn: float, loop: asyncio.AbstractEventLoop | None = None) -> Ticket | None:
         """Take a place for an answer whose row was just drafted, under the run's lock. None if it need not wait."""
-        others = _has_others()
+        self._is_of_one = self._is_of_one and threading.get_ident() == self._thread
+        others = not self._is_of_one and _has_others()
         self.shared = self.shared or others
         if self._is_over() or not (self._tickets or others or self.is_leaving()):  # nobody overtakes one that waits
             self._unheld = turn
@@ -214,6 +220,7 @@ class Gate:
 
     def start(self) -> Callable[[], None]:
         """What a thread, or a job of a pool, that is started now is to call before it does anything of the program."""
+        self._is_of_one = False
         return functools.partial(self._begin, next(self._started))
 
     @away
@@ -293,7 +300,7 @@ class Gate:
 
     def _serve(self) -> None:
         seen = watch()
-        self._last = _now(), seen.used()
+        self._last = actual.monotonic(), seen.used()
         try:
             while self._is_needed(seen):
                 self._settle(seen)
@@ -308,7 +315,7 @@ class Gate:
         with self._changed:
             if not self._is_awaited():
                 self._changed.wait_for(self._is_awaited, _LINGER)
-                self._last = _now(), watch.used()
+                self._last = actual.monotonic(), watch.used()
             if not self._is_awaited():
                 self._usher = None
             return self._is_awaited()
@@ -324,25 +331,25 @@ class Gate:
             ticket = None if self._beginning else self._next()
             if self._beginning:
                 self._beginning.pop(0).let_out()
-                self._last = _now(), watch.used()
+                self._last = actual.monotonic(), watch.used()
             elif ticket is not None:
                 self._tickets.remove(ticket)
                 self._passed, self._leaving = ticket.turn, ticket
                 ticket.let_out()
-                self._last = _now(), watch.used()
-            elif self._is_overdue(_now() - self._last[0], watch.used() - self._last[1]):
+                self._last = actual.monotonic(), watch.used()
+            elif self._is_overdue(actual.monotonic() - self._last[0], watch.used() - self._last[1]):
                 self._pass_over()
-                self._last = _now(), watch.used()
+                self._last = actual.monotonic(), watch.used()
             else:
                 self._changed.wait(_LONGEST_PAUSE)
 
     def _settle(self, watch: Watch) -> None:
         """Wait until the program is still, or has been at work for long."""
-        began, used, pause = _now(), watch.used(), _PAUSE
+        began, used, pause = actual.monotonic(), watch.used(), _PAUSE
         while not self._is_over() and not watch.is_still():
-            if watch.used() - used > (_MOMENT if self._beginning else _AWHILE) or _now() - began > _AT_MOST:
+            if watch.used() - used > (_MOMENT if self._beginning else _AWHILE) or actual.monotonic() - began > _AT_MOST:
                 return
-            _sleep(pause)
+            actual.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE)
 
     def _let_all_out(self) -> None:
@@ -381,12 +388,8 @@ class Gate:
             self._order.popleft()
 
 
-def _turn_of(ticket: Ticket) -> float:
-    return ticket.turn
-
-
 def _has_others() -> bool:
-    """Whether the program has threads beside this one."""
+    """Whether there are threads beside this one."""
     if threading.active_count() == 1:
         return False
     here = threading.current_thread()

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 def part_came(exchange: Exchange) -> None:
     """Let a part that was just received wait for its turn, and note when it was there. Alone it need not."""
+    if exchange.outlived:
+        return
     run, gate, ticket, turn = exchange.run, exchange.session.gate, None, 0.0
     together = len(exchange.session.open_calls) > 1 or gate.is_waited_at()  # there may be an end that is being written
     if (together or gate.shared) and run.pen is not None:  # the last call may follow on others that are over

@@ -17,6 +17,7 @@ from everstep.cli.capturing import (
     ask_for_program,
     children_option,
     command_argument,
+    leave_out,
     resumed,
     run_of,
     unknown_option,
@@ -258,10 +259,13 @@ def resume(run: str, command: tuple[str, ...], app: str | None, unknown: str | N
     """
     here = session()
     if command:
+        leave_out("a workflow", {"--app": app})
         resumed(here, run, command, unknown, children=children)
     trail = here.open(write=True)
     run_id, seq = run_of(here, trail, "resume", run, command)
-    ask_for_program(here, "resume", trail, run_id)
+    given = [*(["--unknown", unknown] if unknown else []), *(["--children"] if children else [])]
+    ask_for_program(here, "resume", trail, run_id, *given)
+    leave_out("a program", {"--unknown": unknown, "--children": children})
     place = named(app)
     found = trail.run(run_id)
     _refuse_a_map(here, trail, found)

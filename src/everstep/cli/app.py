@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from difflib import get_close_matches
@@ -16,10 +15,8 @@ from typing import Any
 import click
 
 from everstep.capturing.command import CAPTURED
-from everstep.cli import exits
+from everstep.cli import exits, project
 from everstep.cli.session import NotThereError
-
-PROJECT = Path("pyproject.toml")
 
 app_option = click.option(
     "--app",
@@ -37,8 +34,8 @@ class AppError(click.ClickException):
 def configured() -> str | None:
     """The app that `[tool.everstep]` of ./pyproject.toml names; None where there is none, or nothing can be read."""
     try:
-        found = tomllib.loads(PROJECT.read_text("utf-8")).get("tool", {}).get("everstep", {}).get("app")
-    except (OSError, ValueError, AttributeError):
+        found = project.configured("app")
+    except (OSError, ValueError):
         return None
     return found if isinstance(found, str) and found else None
 

@@ -15,6 +15,7 @@ from everstep.trail.forking import is_replaced
 from everstep.trail.outline import Node
 
 _WIDE = 200  # characters that a result may take
+_TOLD = frozenset({"http", "process"})  # calls that are named by what was asked, too
 _NAMED = 4  # values that went in
 _MARKS = {
     "completed": "✓", "failed": "✗", "active": "●", "interrupted": "◌", "paused": "‖", "unknown": "?",
@@ -63,7 +64,7 @@ def row(output: Output, line: Line | Fold, took: dict[str, int] | None = None, *
 
 def _name(node: Node) -> str:
     """The name of a step; what it was given is read only where that tells more."""
-    return name_of(node.begun) if node.record.node_type == "http" else node.name
+    return name_of(node.begun) if node.record.node_type in _TOLD else node.name
 
 
 def _sizes(took: dict[str, int]) -> str:

@@ -8,13 +8,14 @@ import sys
 import warnings
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from everstep.capturing.command import VARIABLE
 from everstep.capturing.running import run_program
 from everstep.capturing.session import Session
 from everstep.cli import exits
-from everstep.cli.launching import LEFT_OUT, typed
+from everstep.cli.launching import LEFT_OUT, in_trail, typed
+from everstep.codec.shown import count
 from everstep.errors import (
     DivergenceError,
     EverstepError,
@@ -22,6 +23,7 @@ from everstep.errors import (
     RunExistsError,
     RunFinishedError,
     RunNotFoundError,
+    RunStoppedError,
     UnknownOutcomeError,
 )
 from everstep.model import Status
@@ -29,8 +31,12 @@ from everstep.trail import answers
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
 
+if TYPE_CHECKING:
+    from everstep.run.replaying import Replay
+
 _python_warned = warnings.formatwarning
-_HOW = ("mode", "unknown", "durability", "tags", "seal", "allow", "clock", "entropy", "parent")  # of capture()
+# Of capture().
+_HOW = ("mode", "unknown", "durability", "tags", "prices", "seal", "allow", "clock", "entropy", "parent")
 
 
 def main() -> int:
@@ -38,7 +44,7 @@ def main() -> int:
     words, said = sys.argv[1:], json.loads(os.environ.pop(VARIABLE))
     warnings.formatwarning = _warned
     try:
-        with open_trail(said["trail"]) as trail:
+        with open_trail(said["trail"], read_only=said.get("mode") is not None) as trail:  # it has one in a replay alone
             try:
                 return _ran(trail, words, said)
             except RunFinishedError as error:  # whoever starts a program again until it is done sees that it is
@@ -58,6 +64,8 @@ def _ran(trail: Trail, words: list[str], said: dict[str, Any]) -> int:
     if said.get("json"):
         sys.stdout = sys.stderr  # what the program prints stays out of our data
     how = {name: said[name] for name in _HOW if said.get(name) is not None}
+    if "prices" in how:
+        how["prices"] = import_module("everstep.models.prices").PriceTable(how["prices"])
     if said.get("children"):
         how["children"] = said["trail"]
     if said.get("parent") and _is_completed(trail, run_id):
@@ -70,7 +78,7 @@ def _ran(trail: Trail, words: list[str], said: dict[str, Any]) -> int:
         if error is None or isinstance(error, ProgramError):  # it left by os._exit
             return _told(trail, session.id, said, session.compared["exit"])
         if isinstance(error, KeyboardInterrupt | SystemExit) and not said.get("quiet"):
-            _say(f"everstep: {session.id} was interrupted. Go on with it: {_resuming(said, session.id)}")
+            _say_interrupted(session, said)
         return _failed(error, said) if isinstance(error, EverstepError) else exits.ERROR
 
     try:
@@ -117,8 +125,11 @@ def _told(trail: Trail, run_id: str, said: dict[str, Any], status: int, words: s
     elif not said.get("quiet") and run.status is Status.FAILED:
         _say(f"everstep: {run.id} failed. Find out why: {_command(said, 'why', run.id)}")
         if said.get("unknown") == "fail":
-            for step in answers.waiting(trail, trail.store.run(run.id))[:1]:
-                _say_what_settles(said, run.id, step.seq)
+            waiting = answers.waiting(trail, trail.store.run(run.id))
+            for step in waiting[:1]:
+                _say_what_settles(said, run.id, step.seq, several=len(waiting) > 1)
+    elif run.status is Status.ACTIVE:  # its end could not be written: the disk is full, or another goes on with it
+        _say(f"everstep: {run.id} has not ended. Go on with it: {_resuming(said, run.id)}")
     elif not said.get("quiet"):
         _say(f"everstep: {run.id} {words or f'is {run.status}'}. Look at it: {_command(said, 'show', run.id)}")
     return status
@@ -133,29 +144,53 @@ def _told_replay(session: Session, said: dict[str, Any]) -> int:
         _say(report)
         if report.first is not None and report.first.seq is not None:
             _say(f"next: {_command(said, 'show', f'{session.id}@{report.first.seq}')}")
-            _say(f"      {_forking(said, session.id, session.fork_at(report.first.seq))}")
+            first = min(each.seq for each in report.divergences if each.seq is not None)  # lenient goes on to others
+            words = ["--", *said["words"]]  # which a run keeps: with others it is another, and no fork of it
+            forks = _forking(said, session.id, session.fork_at(first))
+            _say(f"      {_command(said, 'record', *words) if cast('Replay', session.life).given else forks}")
     return exits.OK if report.identical else exits.DIFFERENT
+
+
+def _say_interrupted(session: Session, said: dict[str, Any]) -> None:
+    """Say how to go on. With a replay nobody can: how far it came, and where it had parted."""
+    if not session.replays:
+        _say(f"everstep: {session.id} was interrupted. Go on with it: {_resuming(said, session.id)}")
+        return
+    replay: Any = session.run
+    differed = [*replay.found, *(hit.told for hit in session.refused)]
+    far = (
+        f"{count(len(replay.steps), 'step')} answered from the record, and {'this' if differed else 'nothing'} differed"
+    )
+    _say(f"everstep: the replay of {session.id} was interrupted; {far}{':' if differed else ''}")
+    for each in differed:
+        _say(each)
 
 
 def _failed(error: EverstepError, said: dict[str, Any]) -> int:
     text = exits.words_of(error)
     if isinstance(error, UnknownOutcomeError):  # whose commands follow, as they work here
         text = text.partition(" Look there")[0] + " Look there, then say what it gave, or have it made again."
+    text = in_trail(text, said.get("named"))
     if said.get("json"):
         _output(said).data(error={"type": type(error).__name__, "message": text})
     _say(f"everstep: {text}")
+    if isinstance(error, RunStoppedError) and not said.get("quiet"):
+        _say(f"next: {_resuming(said, error.run_id)}")
     if isinstance(error, DivergenceError) and error.fork_at is not None:
         _say(f"next: {_forking(said, error.run_id, error.fork_at)}")
     if isinstance(error, UnknownOutcomeError):
-        _say_what_settles(said, error.run_id, error.seq)
+        with open_trail(said["trail"], read_only=True) as trail:
+            several = len(answers.waiting(trail, trail.store.run(error.run_id))) > 1
+        _say_what_settles(said, error.run_id, error.seq, several=several)
     return exits.code_of(error)
 
 
-def _say_what_settles(said: dict[str, Any], run_id: str, seq: int) -> None:
-    """Say the commands for a call of which nobody knows how it ended."""
+def _say_what_settles(said: dict[str, Any], run_id: str, seq: int, *, several: bool) -> None:
+    """Say the commands for a call of which nobody knows how it ended; it may be one of several."""
+    which = ["--pause", seq] if several else []
     _say(f"what was asked for: {_command(said, 'show', f'{run_id}@{seq}')}")
-    _say(f"next: {_command(said, 'answer', run_id, 'VALUE')}")
-    _say(f"  or: {_command(said, 'answer', run_id, '--retry')}")
+    _say(f"next: {_command(said, 'answer', run_id, 'VALUE', *which)}")
+    _say(f"  or: {_command(said, 'answer', run_id, '--retry', *which)}")
     _say(f"then: {_resuming(said, run_id)}")
 
 

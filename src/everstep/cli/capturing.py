@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from everstep.capturing.command import CAPTURED, CHILDREN
+from everstep.capturing.command import CAPTURED, CHILDREN, parsed
+from everstep.capturing.program import Target
 from everstep.cli import launching
 from everstep.cli.session import Session, about, address, options, session
-from everstep.errors import RunNotFoundError
+from everstep.errors import RunNotFoundError, WorkflowDiffersError
+from everstep.trail.beginning import check_inputs
 
 if TYPE_CHECKING:
     from everstep.trail.trail import Trail
@@ -40,6 +43,8 @@ command_argument = click.argument(
     "--durability", type=click.Choice(launching.DURABILITIES), help="When a step counts as kept; else by the trail."
 )
 @children_option
+@click.option("--no-clock", is_flag=True, help="Leave it the clock of the world, which no replay has again.")
+@click.option("--no-entropy", is_flag=True, help="Leave it the chance of the world, which no replay has again.")
 @click.option("--quiet", is_flag=True, help="Say nothing of our own.")
 @options
 def record(
@@ -49,11 +54,14 @@ def record(
     durability: str | None,
     *,
     children: bool,
+    no_clock: bool,
+    no_entropy: bool,
     quiet: bool,
 ) -> None:
     """Run a Python program, and keep every call that it makes to the outside. It need not know."""
     here = session()
     said = {"id": run_id, "tags": dict(map(_tag, tags)), "durability": durability, "children": children, "quiet": quiet}
+    said |= {name: False for name, is_off in (("clock", no_clock), ("entropy", no_entropy)) if is_off}
     _ = "://" in here.url or here.path  # which says that one in memory does not do
     launching.launch_new(here.named, command, {**said, "json": here.output.as_json})
 
@@ -124,6 +132,19 @@ def _check_captured(trail: Trail, run_id: str, command: tuple[str, ...]) -> None
         )
 
 
+def checked(trail: Trail, run_id: str, command: tuple[str, ...], *, children: bool) -> bool:
+    """Say what is wrong if a run is not one of the program, so called. Whether what that starts is recorded, too."""
+    if not command:
+        return children
+    _check_captured(trail, run_id, command)
+    children = children or with_children(trail, run_id)
+    row, target = trail.store.run(run_id), Target(parsed(command, others=children).target)
+    if target.name != row.workflow:
+        raise WorkflowDiffersError(run_id, row.workflow, target.name, of_program=True)
+    check_inputs(trail.store, trail.gate, row, {"command": target.command})
+    return children
+
+
 def typed_before(trail: Trail, run_id: str) -> list[str] | None:
     """How the program of a run was called; None if it is not the run of a program."""
     found = about(trail, run_id).get(CAPTURED)
@@ -135,9 +156,19 @@ def with_children(trail: Trail, run_id: str) -> bool:
     return bool(about(trail, run_id).get(CHILDREN))
 
 
-def ask_for_program(here: Session, verb: str, trail: Trail, run_id: str) -> None:
-    """Refuse to do something with the run of a program that is not named: what a trail says is never executed."""
+def leave_out(whose: str, given: Mapping[str, Any]) -> None:
+    """Refuse options that do nothing here: who gives one counts on it."""
+    for option, value in given.items():
+        if value:
+            raise click.UsageError(f"{option} is for the run of {whose}, and does nothing here: leave it out.")
+
+
+def ask_for_program(here: Session, verb: str, trail: Trail, run_id: str, *options: str) -> None:
+    """Refuse to do something with the run of a program that is not named: what a trail says is never executed.
+
+    The options that were given stand in the command that does it.
+    """
     words = typed_before(trail, run_id)
     if words is not None:
-        again = here.command(verb, run_id, "--", *(words or ["python", "PROGRAM"]))
+        again = here.command(verb, run_id, *options, "--", *(words or ["python", "PROGRAM"]))
         raise click.UsageError(f"{run_id} is the run of a program; say which one: {again}")

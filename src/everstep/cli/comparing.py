@@ -10,7 +10,7 @@ from everstep.cli import exits, plain
 from everstep.cli.output import Cell, Column, Output
 from everstep.cli.session import Session, is_interrupted, options, run_ids, session
 from everstep.cli.style import result_of, status_cell
-from everstep.cli.text import count, duration
+from everstep.cli.text import count, duration, money
 from everstep.model import Kind, Status
 from everstep.trail.compare import Change
 from everstep.trail.comparing import Comparison, Side, StepPair, Verdict
@@ -88,7 +88,7 @@ def _figures(a: Side, b: Side, words: Words) -> Iterator[list[Cell | str]]:
     if a.tokens or b.tokens:
         yield ["tokens", f"{a.tokens:,}", f"{b.tokens:,}"]
     if a.cost is not None or b.cost is not None:
-        yield ["cost", *("-" if side.cost is None else f"{side.cost:,.6g}" for side in (a, b))]
+        yield ["cost", *("-" if side.cost is None else money(side.cost) for side in (a, b))]
     yield ["took", duration(a.duration_ms), duration(b.duration_ms)]
 
 

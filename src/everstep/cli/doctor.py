@@ -27,7 +27,7 @@ from everstep.trail.trail import Trail
 _AT_WORK = 1_000  # runs that have not ended, the newest: whether each is at work somewhere is looked at
 _FEW = 10  # interrupted runs that are named to a person
 _DAY = 86_400.0
-_PACKAGES = ("everstep", "apsw", "ormsgpack", "zstandard", "click", "rich", "psycopg")
+_PACKAGES = ("everstep", "apsw", "ormsgpack", "zstandard", "click", "rich", "psycopg", "time-machine")
 
 
 @click.command()

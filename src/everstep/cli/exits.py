@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from everstep import errors
@@ -31,17 +32,21 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
 _WORDS = {
     "trail.answer(run_id, value), or trail.answer(run_id, retry=True). "
     '@step(external=True, unknown="retry") repeats it with the same idempotency key.': (
-        "`everstep answer RUN VALUE`, or `everstep answer RUN --retry`. `everstep resume --unknown retry` repeats it."
+        "`everstep answer RUN VALUE`, or `everstep answer RUN --retry`."
     ),
     "; or say clock=False.": "",
     "trail.runs() lists what there is": "`everstep runs` lists what there is",
     "Run `trail.verify()`": "Run `everstep verify`",
-    "Record to it again, or fork it, to go on": "`everstep resume` goes on with it",
-    "Record to it to continue it, or choose another id": "`everstep resume` goes on with it; or choose another id",
+    "Record to it again, or fork it, to go on": "`everstep resume RUN` goes on with it",
+    "Record to it to continue it, or choose another id": (
+        "`everstep show RUN` tells how it stands and what can be done; or choose another id"
+    ),
     "Leave the inputs out to continue it, or fork it to try the new ones": (
-        "Give the program the words it was recorded with (see `everstep show`), or record it with others as a new run"
+        "Give the program the words it was recorded with (see `everstep show RUN`), or record it with others as a new "
+        "run"
     ),
 }
+_OF_RUN = re.compile(r"(`everstep \w+) RUN\b")
 
 
 def code_of(error: BaseException) -> int:
@@ -55,4 +60,4 @@ def words_of(error: BaseException) -> str:
     for python, here in _WORDS.items():
         text = text.replace(python, here)
     run_id = getattr(error, "run_id", None)
-    return text if run_id is None else text.replace("`everstep answer RUN ", f"`everstep answer {shlex.quote(run_id)} ")
+    return text if run_id is None else _OF_RUN.sub(lambda found: f"{found[1]} {shlex.quote(run_id)}", text)

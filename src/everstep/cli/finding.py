@@ -7,12 +7,14 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from everstep.cli.text import leaves, path_text
+from everstep.cli.text import innermost, leaves, path_text, whole
 from everstep.codec.record import StepRecord
+from everstep.codec.streamed import said_in
 from everstep.errors import DamagedError, ErasedError
 
 _AROUND = 40  # characters that are shown on both sides of a match
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
+_SPELLED_OUT = re.compile(r"\\.")  # the end of a line in a text, and its like: it parts words
 
 
 class Match(NamedTuple):
@@ -27,7 +29,7 @@ def match_of(row: StepRecord, words: str) -> Match | None:
     patterns = [_pattern(phrase or word) for phrase, word in _TERM.findall(words) if (phrase or word).strip('*" ')]
     best, most = None, 0
     for where, text in _parts(row):
-        folded = "".join(map(_plain, text))
+        folded = "".join(map(_plain, _SPELLED_OUT.sub("  ", text)))
         found = [match for pattern in patterns if (match := pattern.search(folded)) is not None]
         if len(found) > most:
             best, most = Match(where, _excerpt(text, found[0])), len(found)
@@ -60,7 +62,11 @@ def _parts(row: StepRecord) -> Iterator[tuple[str, str]]:
 
 
 def _leaves(title: str, value: Any) -> Iterator[tuple[str, str]]:
-    return leaves(value, title) if value is not None else iter(())
+    """The values inside, each with its path; of a text that is JSON, or a stream of events, what stands in it first."""
+    for where, item in innermost(value, title) if value is not None else ():
+        if isinstance(item, str) and (held := said_in(item)) is not None:
+            yield from ((where, text) for _, text in leaves(held, ""))
+        yield where, whole(item)
 
 
 def _excerpt(text: str, match: re.Match[str]) -> str:

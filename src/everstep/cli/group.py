@@ -6,9 +6,10 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from keyword import iskeyword
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import click
@@ -53,6 +54,8 @@ _DEV = "This is a bug in everstep. To see where it happened: python -X dev -m ev
 class Cli(click.Group):
     """A group that loads its commands when they are used, and ends every one of them with an exit code."""
 
+    given: Mapping[str, Any] = MappingProxyType({})  # the options that every command has, as far as they were read
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click calls it
         """All names, in the order of the help."""
         return list(_COMMANDS)
@@ -84,6 +87,7 @@ class Cli(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command. A reader that has seen enough (`| head`) is no error."""
+        self.given = ctx.ensure_object(dict)
         try:
             code = super().invoke(ctx)
             if sys.stdout is not None:
@@ -110,16 +114,17 @@ class Cli(click.Group):
             except (click.Abort, KeyboardInterrupt):
                 sys.exit(130)  # exits.INTERRUPTED, with nothing loaded for it
             except Exception as error:  # noqa: BLE001 - whatever it is, a person gets a sentence and not a traceback
-                code = _failed(error, as_json="--json" in given)
+                code = _failed(error, as_json="--json" in given, trail=self.given.get("trail"))
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _failed(error: Exception, *, as_json: bool) -> int:
+def _failed(error: Exception, *, as_json: bool, trail: str | None) -> int:
     """Say what went wrong, and with which code to exit."""
     if isinstance(error, click.ClickException):
         code, text = error.exit_code, f"{error.format_message()}{_hint(error)}"
         if isinstance(error, click.MissingParameter):  # which puts choices below one another, with tabs
             text = " ".join(text.split())
+        text = _in_trail(text, trail)
         is_help = isinstance(error, click.exceptions.NoArgsIsHelpError)  # which says the usage itself
         context = error.ctx if isinstance(error, click.UsageError) and not is_help else None
         shown = f"{context.get_usage()}\n{text}" if context is not None else text
@@ -128,7 +133,7 @@ def _failed(error: Exception, *, as_json: bool) -> int:
         known = import_module("everstep.errors").EverstepError
         if sys.flags.dev_mode and not isinstance(error, known):
             raise error
-        code, text = exits.code_of(error), exits.words_of(error)
+        code, text = exits.code_of(error), _in_trail(exits.words_of(error), trail)
         shown = text if isinstance(error, known | OSError) else f"{type(error).__name__}: {text}. {_DEV}"
     output = import_module("everstep.cli.output")
     try:
@@ -138,6 +143,15 @@ def _failed(error: Exception, *, as_json: bool) -> int:
     except BrokenPipeError:
         _let_go_of_stdout()
     return int(code)
+
+
+def _in_trail(text: str, trail: str | None) -> str:
+    """What is said, with commands that work where the command line named a trail."""
+    if trail is None:
+        return text
+    shown = import_module("everstep.trail.naming").without_password(trail)
+    said: str = import_module("everstep.cli.launching").in_trail(text, shown)
+    return said
 
 
 def _hint(error: click.ClickException) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from everstep.capturing.command import ENTRY, HASHES, VARIABLE, parsed
+from everstep.cli.project import prices
 from everstep.errors import CaptureError
 from everstep.trail.naming import DEFAULT, MEMORY, TRAIL, folder_of, is_url, without_password
 
@@ -26,6 +28,7 @@ _OF_A_RUN = frozenset(  # their first word is an id
 )
 _FLAGS = frozenset({"--children", "--quiet", "--json"})
 _WITH_WORD = frozenset({"--id", "--durability", "--trail"})
+_COMMAND = re.compile(r"`everstep (runs|verify|\w+ [^-`][^`]*)`")
 
 
 def url_of(named: str | None) -> str:
@@ -36,18 +39,31 @@ def url_of(named: str | None) -> str:
 def typed(words: Sequence[object], trail: str | None) -> str:
     """A command line of ours, as a shell takes it, with the trail of this name. The words of a program come last."""
     said, where = list(map(str, words)), ["--trail", trail] if trail else []
-    end = said.index("--", 2) if "--" in said[2:] else len(said)
+    begin = 2 if said[0] in _OF_A_RUN else 1
+    end = said.index("--", begin) if "--" in said[begin:] else len(said)
     if said[0] in _OF_A_RUN and said[1].startswith("-"):  # an id that would be taken for an option
         last = next((n for n in range(2, end) if said[n].startswith("--")), end)
         return shlex.join(["everstep", said[0], *said[last:end], *where, "--", *said[1:last], *said[end:]])
     return shlex.join(["everstep", *said[:end], *where, *said[end:]])
 
 
+def in_trail(text: str, trail: str | None) -> str:
+    """A text, with the commands on runs that it names as they work with the trail of this name."""
+
+    def said(found: re.Match[str]) -> str:
+        try:
+            return f"`{typed(shlex.split(found[1]), trail)}`"
+        except ValueError:  # it is no command: somebody's own words have such quotes
+            return found[0]
+
+    return _COMMAND.sub(said, text) if trail else text
+
+
 def launch(trail: str | None, command: Sequence[str], said: dict[str, Any]) -> None:
     """Become the program, under capture, in the trail of this name. Does not return."""
     program = parsed(command, others=bool(said.get("children") or said.get("mode")))
     shown = trail and without_password(trail)  # in commands that we tell of
-    said = {"trail": url_of(trail), "named": shown, "words": list(command), **said}
+    said = {"trail": url_of(trail), "named": shown, "words": list(command), "prices": prices(), **said}
     environment = dict(os.environ)
     environment[VARIABLE] = json.dumps(said)
     environment["PYTHONHASHSEED"] = HASHES

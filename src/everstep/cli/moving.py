@@ -62,7 +62,10 @@ def export(run: str, file: str | None, app: str | None, *, as_test: bool) -> int
     words = typed_before(trail, found.id)
     if as_test and words is not None:  # before anything is loaded: to import a program is to run it
         again = here.command("replay", found.id, "--", *(words or ["python", "PROGRAM"]))
-        raise click.UsageError(f"{found.id} is the run of a program: leave out --as-test, and have a test run {again}")
+        raise click.UsageError(
+            f"{found.id} is the run of a program: leave out --as-test, and have a test run {again}\n"
+            "One to copy: docs/how-to/turn-a-failed-run-into-a-test.md, under `Of a recorded program`."
+        )
     place = Path(file or f"{_name(found.id, '-')}{SUFFIX}")
     with apart(as_json=here.output.as_json):
         test = _test(place, named(app), found.workflow) if as_test else None

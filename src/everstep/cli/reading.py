@@ -211,7 +211,7 @@ def search(words: tuple[str, ...], run_id: str | None, limit: int, cursor: str |
     """Find steps that hold all the WORDS, best first. "Quoted words" stand together; a star is any end."""
     here = session()
     trail, first = here.open(), position(cursor)
-    text = " ".join(f'"{word}"' if " " in word else word for word in words)
+    text = " ".join(f'"{word}"' if " " in word and '"' not in word else word for word in words)
     with here.output.busy("reading the words of this trail"):
         found = _found(trail, text, run_id, first + limit + 1)
     page, following = found[first : first + limit], str(first + limit) if len(found) > first + limit else None
@@ -222,7 +222,7 @@ def search(words: tuple[str, ...], run_id: str | None, limit: int, cursor: str |
         here.output.data(search=listed, cursor=following)
         return
     here.output.table(
-        [Column(title) for title in ("step", "name", "status", "match")], [_hit(row, text) for row in page]
+        [Column("step"), Column("name"), Column("status", spare=1), Column("match")], [_hit(row, text) for row in page]
     )
     ending(here, "step with these words", len(page), following, *words, *words_of(run=run_id))
 
@@ -246,6 +246,6 @@ def _found(trail: Trail, text: str, run_id: str | None, limit: int) -> list[Step
 def _hit(row: StepRecord, words: str) -> list[Cell | str]:
     """A step that was found, with what was found in it; where that is its name, with what came of it."""
     match = match_of(row, words)
-    found = result_of(row, WIDE) if match is None else Cell(f"{match.where}: {match.text}")
+    found = result_of(row, WIDE) if match is None else Cell(f"{match.where}: {match.text}", whole=True)
     status = _BEGINNINGS.get(row.kind, str(row.status))
     return [Cell(f"{row.run_id}@{row.seq}", "bold", whole=True), row.name, status_cell(status), found]

@@ -13,12 +13,13 @@ from everstep.cli.again import done_again, warning
 from everstep.cli.app import apart, app_option, configured, load, named, still_to_name, workflow_in
 from everstep.cli.capturing import (
     ask_for_program,
+    checked,
     children_option,
     command_argument,
     launch,
+    leave_out,
     replayed,
     run_of,
-    with_children,
 )
 from everstep.cli.once import Once
 from everstep.cli.output import Cell
@@ -48,7 +49,7 @@ _SEALED = "Of a program: what is refused if it is not on record; hard: in a netw
     help="From the record alone; by the code, up to the first difference; by the code, all differences.",
 )
 @click.option("--rerun", metavar="NAME", multiple=True, help="Call this leaf too, and compare what it gives.")
-@click.option("--sealed", "seal", flag_value="files", help="Of a program: refuse to write files, too.")
+@click.option("--sealed", is_flag=True, help="Of a program: refuse to write files, too.")
 @click.option("--seal", type=click.Choice(["off", "calls", "files", "hard"]), help=_SEALED)
 @click.option("--allow", metavar="FOLDER", multiple=True, help="Where a sealed program may write.")
 @options
@@ -60,19 +61,28 @@ def replay(
     rerun: tuple[str, ...],
     seal: str | None,
     allow: tuple[str, ...],
+    *,
+    sealed: bool,
 ) -> int:
     """Go through a run again: leaves from the record, the code between them as it is today. Nothing is written.
 
     Of a workflow by its code, which --app names; of a program by the program, named after two dashes.
     """
     here = session()
+    if sealed and seal in {"off", "calls"}:
+        raise click.UsageError(f"--sealed refuses more than --seal {seal}: leave one of the two out.")
+    seal = seal or ("files" if sealed else None)
     if command:
+        leave_out("a workflow", {"--app": app, "--rerun": rerun})
         replayed(here, run, command, mode, seal, allow)
     trail = here.open()
     run_of(here, trail, "replay", run, command)
+    words = [] if seal is None else ["--sealed"] if seal == "files" else ["--seal", seal]
     wanted = mode or ("verify" if app or configured() else "recorded")
-    if wanted != "recorded":  # before anything is loaded: to import a program is to run it
-        ask_for_program(here, "replay", trail, run)
+    if wanted != "recorded" or words or allow:  # before anything is loaded: to import a program is to run it
+        again = [*(["--mode", mode] if mode == "lenient" else []), *words]
+        ask_for_program(here, "replay", trail, run, *again, *(word for each in allow for word in ("--allow", each)))
+    leave_out("a program", {"".join(words[:1]): seal, "--allow": allow})
     place = None if wanted == "recorded" else named(app)
     with apart(as_json=here.output.as_json):
         workflow = None
@@ -143,6 +153,7 @@ def fork(
     if outcome is not None or failure is not None:
         point, said["outcome"] = _outcome(outcome, failure, point)
     _check(here, trail, run_id, point, said)
+    children = checked(trail, run_id, command, children=children)  # before it is made
     made = _made(trail, run_id, point, said)
     shared = trail.run(made).fork_seq or 0
     again = done_again(trail, run_id, shared + ("outcome" in said), reuse=reuse)
@@ -151,7 +162,6 @@ def fork(
         if again:
             here.output.talk(warning(run_id, made, again, reuse=reuse))
     if command:
-        children = children or with_children(trail, made)
         trail.close()
         launch(here, command, {"id": made, "children": children})
     if here.output.as_json:
@@ -177,11 +187,16 @@ def _made(trail: Trail, run_id: str, at: int | None, said: Forking) -> str:
 
 
 def _check(here: Session, trail: Trail, run_id: str, at: int | None, asked: Forking) -> None:
-    """Refuse what nothing would be done with: inputs, and reuse, where that is so."""
+    """Refuse what nothing would be done with: inputs, state and reuse, where that is so."""
     found, said = trail.run(run_id), about(trail, run_id)
     if asked.get("reuse") and CAPTURED in said:
         raise click.UsageError(
             "a program makes its calls anew from the fork on, and takes nothing over: leave out --reuse."
+        )
+    if asked.get("set") and CAPTURED in said:
+        raise click.UsageError(
+            "a program reads nothing of the state, which is what it printed: leave out --set. What a call gave is "
+            "changed with --outcome."
         )
     if not asked.get("inputs"):
         return

@@ -21,7 +21,7 @@ from everstep.cli.output import Cell, Column
 from everstep.cli.questions import Questions
 from everstep.cli.session import Session, address, is_interrupted, options, run_ids, session, standing
 from everstep.cli.style import STYLES, refused_with, status_cell, tags_text
-from everstep.cli.text import ago, brief, count, duration, stamp
+from everstep.cli.text import ago, brief, count, duration, money, stamp
 from everstep.cli.tree import Line, lines
 from everstep.errors import DamagedError, ErasedError
 from everstep.model import FINISHED, Kind, Run, Status
@@ -251,8 +251,8 @@ def _models(trail: Trail, run: Run) -> Iterator[tuple[str, str]]:
             each.model if each is not used.total else "all",
             count(each.calls, "call"),
             f"{count(each.tokens, 'token')} ({tokens})" if each.input_tokens or each.output_tokens else "",
-            f"cost {each.cost:.6g}" if each.cost is not None else "",
-            f"{count(each.unpriced, 'call')} without a price" if each.unpriced and each.cost is not None else "",
+            f"cost {money(each.cost)}" if each.cost is not None else "",
+            f"{count(each.unpriced, 'call')} of unknown cost" if each.unpriced and each.cost is not None else "",
         ]
         yield "models" if each is used.total else "model", ", ".join(filter(None, parts))
 

@@ -15,6 +15,7 @@ from everstep.errors import DamagedError, ErasedError
 from everstep.journal.track import RETRY
 from everstep.model import END, Kind
 from everstep.trail.providers import said
+from everstep.trail.why import heard
 
 STYLES = {
     "completed": "green",
@@ -65,7 +66,7 @@ def _result(row: StepRecord, width: int) -> Cell:
         return Cell(cut(decision_text(row), width))
     if row.output is not None:
         status = _status_of(row)
-        return Cell(brief(row.output, width)) if status is None else _answer(row.output, status, width)
+        return _given(row, width) if status is None else _answer(row.output, status, width)
     changes = _changes(row, width)
     return Cell(changes) if changes else Cell(_mark(row, width) or "-", "dim")
 
@@ -117,6 +118,20 @@ def _spoken(words: str, width: int) -> str:
         return brief(words, width)
     after = words[at:].strip()
     return cut(", ".join([*parts, *([brief(after, width)] if after else [])]), width)
+
+
+def _given(row: StepRecord, width: int) -> Cell:
+    """What a process printed, with its exit status unless that is 0; what a tool answered; else the output itself."""
+    told = heard.said(row)
+    if row.node_type != "process" or told is row.output:
+        return Cell(brief(told, width))
+    stored: dict[str, Any] = row.output
+    printed = [stored[name] for name in ("stdout", "stderr", "talk") if stored.get(name)]
+    if stored["exit"] != 0:
+        return Cell(
+            cut(" ".join([f"exit {stored['exit']}", *(brief(each, width) for each in printed[::-1])]), width), "red"
+        )
+    return Cell(brief(printed[0] if printed else "", width))
 
 
 def decision_text(row: StepRecord) -> str:

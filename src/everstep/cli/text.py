@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from everstep.codec.shown import brief, count, cut, duration, label, parts_of, safe, whole
@@ -13,6 +14,11 @@ _DEEP = 12  # levels that are indented
 
 def leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
     """Every value that holds no others, with the path to it: one line each, for grep and its like."""
+    return ((place, whole(item)) for place, item in innermost(value, path))
+
+
+def innermost(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The same values as they are."""
     waiting: list[tuple[str, Any]] = [(path, value)]
     while waiting:
         place, item = waiting.pop()
@@ -20,7 +26,7 @@ def leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
         if parts:
             waiting += [(place + label(key), part) for key, part in reversed(parts)]
         else:
-            yield place, whole(item)
+            yield place, item
 
 
 def path_text(path: Any) -> str:
@@ -31,6 +37,11 @@ def path_text(path: Any) -> str:
 def indent(depth: int) -> str:
     """What stands before a line of a tree: so many levels, of which the deep ones are told as a number."""
     return "  " * depth if depth <= _DEEP else "  " * _DEEP + f"({depth}) "
+
+
+def money(cost: float) -> str:
+    """What something cost, in the figures that count: a call may cost a thousandth of a cent."""
+    return f"{Decimal(f'{cost:.6g}'):,f}"
 
 
 def ago(moment: datetime) -> str:
@@ -60,6 +71,6 @@ def size(count: int) -> str:
 
 
 __all__ = [
-    "ago", "brief", "count", "cut", "duration", "indent", "label", "leaves", "parts_of", "path_text", "safe", "size",
-    "stamp", "whole",
+    "ago", "brief", "count", "cut", "duration", "indent", "innermost", "label", "leaves", "money", "parts_of",
+    "path_text", "safe", "size", "stamp", "whole",
 ]  # fmt: skip

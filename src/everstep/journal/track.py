@@ -20,6 +20,11 @@ CUT = "cut"  # of a lane that goes on: what stood in it from this position on is
 AGAIN = "again"  # of an outcome: if the run fails right after it, it is asked for anew
 CANCELS = "cancels"  # of a failure: a cancellation by what the step awaited; if the code ended by it, it is asked anew
 TURNS = "turns"  # of an awaited outcome in parts: when each of them was there, between which rows
+# And to the program of the run, if it is captured.
+FIRED = "fired"  # the timers that ended before it, each with its place in the order
+JUMP = "jump"  # after which row the clock showed another time than that row's
+SEED = "seed"  # what its chance is derived from, in the first row of the run, and of a fork
+STEERS = frozenset({AGAIN, TURNS, FIRED, JUMP, SEED})  # what a replay goes by, and nobody reads
 
 
 class Recorded:

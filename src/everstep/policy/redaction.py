@@ -22,7 +22,7 @@ from everstep.model import Redacted, Secret
 from everstep.policy.key import load_key
 from everstep.policy.patterns import Pattern
 from everstep.policy.rules import RULES, Rule, is_secret_name
-from everstep.policy.suspicion import BACKWARDS, LONGEST_NAME, NAME, SET_TO, Suspicion
+from everstep.policy.suspicion import BACKWARDS, LONGEST_NAME, NAME, OPTION, SET_TO, Suspicion
 from everstep.policy.walk import rebuild
 
 PLACEHOLDER = b"[redacted:"  # what stands where a secret was begins with it
@@ -30,12 +30,32 @@ _PLACEHOLDER = Pattern(r"\[redacted:[a-z0-9-]+:[0-9a-f]{16}\]")
 
 _IN_QUOTES = Pattern(rf"[\"'](?={NAME}\\*[\"']\s*:\s*b?(\\*)([\"']))")
 _IN_QUERY = Pattern(rf"(?:\?|&(?:amp;)?){NAME}=([^\s&;#\"'<>\\]+)")
+# What is read from the beginning of a part ends where another begins: of one made of beginnings each byte is read once.
+_IN_HEADER = r"(?:[^\r\nf]|f(?!orm-data; name=))"
+_IN_PART = Pattern(
+    rf"form-data; name=\"{NAME}\"{_IN_HEADER}*+\r\n(?:{_IN_HEADER}++\r\n)*+\r\n((?:[^\r]++|\r(?!\n--))++)"
+)
+_OPTION = Pattern(rf"{OPTION}=(.+)", re.DOTALL)
 _ASSIGNED = Pattern(SET_TO)
 _BACKWARDS = Pattern(BACKWARDS)
 
+# Of JSON Schema what says no value: in `const`, `enum` and `examples` there may be a secret, and in a `default`.
+_OF_ONE = frozenset({"additionalProperties", "items"})
+_OF_SEVERAL = frozenset({"allOf", "anyOf", "oneOf"})
+_SCHEMA = _OF_ONE | _OF_SEVERAL | {
+    "$ref", "default", "deprecated", "description", "format", "maxItems", "maxLength", "minItems", "minLength",
+    "nullable", "pattern", "properties", "readOnly", "required", "title", "type", "uniqueItems", "writeOnly",
+}  # fmt: skip
+_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _EMPTY = (str, bytes, list, tuple, dict, set, frozenset)
 _REMEMBERED = 4096
 _SHORT = 256
+
+
+def only_secrets_differ(old: Any, new: Any) -> bool:
+    """Whether two texts that differ are the same but for their placeholders."""
+    is_text = isinstance(old, str) and isinstance(new, str)
+    return is_text and _PLACEHOLDER.sub("", old) == _PLACEHOLDER.sub("", new)
 
 
 class _Verdicts(dict[str, bool]):
@@ -156,7 +176,7 @@ class Gate:
 
     def _under(self, name: str, value: Any) -> Any:
         """What is kept of a value that stands under a name."""
-        if self.names[name] and not _nothing_to_hide(value):
+        if self.names[name] and not _nothing_to_hide(value) and not _is_schema(value):
             return self._whole("field", value)
         return self._replace(value)
 
@@ -228,7 +248,8 @@ class Gate:
                 end = _closing(text, start, len(match[2]), match[3])
                 if end > start:
                     yield start, end, "field"
-        for match in _IN_QUERY.finditer(text):
+        option = _OPTION.fullmatch(text)
+        for match in (*_IN_QUERY.finditer(text), *_IN_PART.finditer(text), *([option] if option else ())):
             if self.names[match[1]]:
                 yield *match.span(2), "field"
         for match in _ASSIGNED.finditer(text):
@@ -256,6 +277,27 @@ def _closing(text: str, start: int, slashes: int, quote: str) -> int:
             return at - slashes
         at = text.find(quote, at + 1)
     return len(text)
+
+
+def _is_schema(value: Any) -> bool:
+    """Whether a value only says of what kind another is, as for a tool's parameter that is a password."""
+    if not isinstance(value, dict) or not value.keys() <= _SCHEMA or not _nothing_to_hide(value.get("default")):
+        return False
+    types, parts = value.get("type", []), list(_parts_of(value))
+    kinds = types if isinstance(types, list) else [types]
+    says = kinds or parts or str(value.get("$ref")).startswith("#")
+    return (
+        bool(says) and all(isinstance(each, str) and each in _TYPES for each in kinds) and all(map(_is_schema, parts))
+    )
+
+
+def _parts_of(schema: dict[str, Any]) -> Iterator[Any]:
+    """The schemas that one is made of. What stands in the place of one is given, too."""
+    yield from (schema[name] for name in _OF_ONE & schema.keys() if not isinstance(schema[name], bool))
+    for name in _OF_SEVERAL & schema.keys():
+        yield from schema[name] if isinstance(schema[name], list) else [schema[name]]
+    named = schema.get("properties", {})
+    yield from named.values() if isinstance(named, dict) else [named]
 
 
 def _nothing_to_hide(value: Any) -> bool:

@@ -233,9 +233,14 @@ _SECRET_HEADER = Pattern(r"x-[a-z0-9-]+-(?:key|token|secret)", re.IGNORECASE)
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the value under this name is a secret. Case, `_`, `-` and camelCase make no difference."""
+    """Whether the value under this name is a secret. Case, `_`, `-` and camelCase make no difference.
+
+    An option of a command is named with its dashes: what is a number of tokens elsewhere is none in `--token`.
+    """
     if len(name) > _LONGEST_NAME or not _HINT.search(name):
         return False
+    if name == "--token":
+        return True
     words = [word.lower() for word in _WORDS.findall(name)]
     while words and words[-1].isdigit():  # `password2` is one as well
         words.pop()

@@ -19,9 +19,11 @@ _SHAPE = bytes(ord("x") if byte in _TOKEN_BYTES else ord(" ") for byte in range(
 _LONG_RUN = b"x" * RUN
 
 # A name and the opening quote of its value, as in JSON or a printed dict that is itself text; backslashes where such
-# text was quoted again. And a name in the query of a URL or in a form. One pattern for each first character: a search
-# jumps to a character, and crawls to one of several. With each, a character that is there if it matches.
+# text was quoted again. A name in the query of a URL or in a form, of a part of a form, of an option of a command. One
+# pattern for each beginning: a search jumps to one, and crawls to one of several. With each, a character that is there
+# if it matches.
 NAME = "([A-Za-z][A-Za-z0-9_.-]{1,63})"
+OPTION = f"(--{NAME[1:-1]})"
 _NAMED = [
     (ord(sign), Pattern(pattern.encode()))
     for sign, pattern in [
@@ -29,6 +31,8 @@ _NAMED = [
         ("'", rf"'(?={NAME}\\*[\"']\s*:\s*b?\\*[\"'])"),
         ("=", rf"\?(?={NAME}=)"),
         ("=", f"&(?:amp;)?(?={NAME}=)"),
+        ("=", rf"form-data; name=\"(?={NAME}\")"),
+        ("-", OPTION),
     ]
 ]
 # What a name is set to, as in code or in the printed form of an object: `Login(user='me', password='...')`. The search

@@ -17,13 +17,13 @@ Under = Callable[[str, Any], Any]
 def rebuild(node: Any, replace: Replace, under: Under) -> Any:
     """`node` with `replace` applied to what it holds, and `under` to what it holds by a name.
 
-    Names are str keys, fields, and the first of each two in a list of pairs, as headers and forms are kept. A leaf
-    that holds no text is returned as it is.
+    Names are str keys, fields, the first of each two in a list of pairs, as headers and forms are kept, and an option
+    in a list of words, as a command is. A leaf that holds no text is returned as it is.
     """
     if isinstance(node, dict):
         return _dict(node, replace, under)
     if isinstance(node, list | tuple | set | frozenset):
-        return type(node)(_pairs(node, replace, under) if _is_pairs(node) else map(replace, node))
+        return type(node)((_pairs if _is_pairs(node) else _words)(node, replace, under))
     if isinstance(node, deque):
         return deque(map(replace, node), node.maxlen)
     if isinstance(node, Generic):
@@ -55,6 +55,15 @@ def _pairs(node: Iterable[Any], replace: Replace, under: Under) -> Iterable[Any]
     for pair in node:
         name = pair[0].decode("latin-1") if isinstance(pair[0], bytes) else pair[0]
         yield type(pair)((replace(pair[0]), under(name, pair[1])))
+
+
+def _words(node: Iterable[Any], replace: Replace, under: Under) -> Iterable[Any]:
+    """Items; what follows an option such as `--password` stands under its name. In a set nothing follows another."""
+    name, ordered = None, isinstance(node, list | tuple)
+    for item in node:
+        word = item if ordered and isinstance(item, str) else ""
+        yield replace(item) if name is None or word.startswith("-") else under(name, item)
+        name = word if word.startswith("--") else None
 
 
 def _path(node: PurePath, replace: Replace) -> Any:

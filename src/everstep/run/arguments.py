@@ -22,7 +22,7 @@ from everstep.codec.homes import home_of
 from everstep.codec.values import view
 from everstep.errors import EverstepError, ParametersDifferError, UnstorableError
 from everstep.model import Kind
-from everstep.policy.redaction import Gate
+from everstep.policy.redaction import Gate, only_secrets_differ
 from everstep.trail.compare import MISSING, Change, changes
 from everstep.trail.late import Late
 from everstep.trail.trail import Trail
@@ -34,6 +34,10 @@ _NAMED = (
 )  # fmt: skip
 _BUILT_IN = (dict, list, tuple, set, frozenset, str, bytes, int, float)
 _BOXES = (list, tuple, dict, functools.partial)
+_SECRETS = (
+    " Only secrets differ: another one was given, or the key that placeholders are made with is not the one of the "
+    "recording (EVERSTEP_KEY_FILE)."
+)
 _SIMPLE = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -198,7 +202,14 @@ def told_changes(trail: Trail, run_id: str, seq: int, given: Inputs) -> str:
         parts = changes(dict(kept or {}), view(given.data))
     except EverstepError:
         return ""
-    return in_words(parts)
+    return in_words(parts) + unseen(parts)
+
+
+def unseen(parts: Sequence[Change]) -> str:
+    """What differs though the two sides do not show it, in a sentence that follows another; mostly nothing."""
+    if not parts:
+        return " The values are the same, and the order of keys in them differs."
+    return _SECRETS if all(only_secrets_differ(part.old, part.new) for part in parts) else ""
 
 
 def in_words(parts: Sequence[Change]) -> str:

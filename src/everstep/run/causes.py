@@ -6,12 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from everstep.errors import FORMS, NOT_RECORDED, DivergenceError
-from everstep.trail.versions import CAPTURED, CODE, SOURCES, Version, differs, listed
+from everstep.journal.track import SEED
+from everstep.trail.versions import CAPTURED, CLOCK, CODE, SOURCES, Version, differs, listed
 
 ARGUMENT, SKIPPED = "changed argument", "removed or reordered"  # as the journal says it
 CHANGED, ORDER, RETRY = "changed result", "changed order", "changed retry"
 MENDED = "the run failed there. If that is mended, resume it: it goes on where it failed"
 _MISSING, _EXTRA = "missing step", "extra step"
+_LEFT = (  # to the world, where what is said of a run does not name them
+    (CLOCK, "the time", "it was recorded without time-machine, or with --no-clock"),
+    (SEED, "chance", "it was recorded with --no-entropy"),
+)
 _CAUSES = {SKIPPED: _MISSING, "removed": _MISSING, "inserted": _EXTRA, "inserted or replaced": _EXTRA}
 
 
@@ -45,15 +50,26 @@ def said(error: DivergenceError) -> str:
 
 
 def hints(
-    was: Mapping[str, Any], now: Mapping[str, Any], versions: Sequence[Version], *, parted: str | None
+    was: Mapping[str, Any],
+    now: Mapping[str, Any],
+    versions: Sequence[Version],
+    *,
+    parted: str | None,
+    given: Sequence[str] = (),
 ) -> Iterator[str]:
-    """What else is not as it was when the run began, whether it mattered or not. `parted` is why they do, if so."""
+    """What else is not as it was when the run began, whether it mattered or not.
+
+    `parted` is why they do, if so; `given` says in what the words differ that a program is called with.
+    """
     what = "program" if CAPTURED in was else "workflow"
     if differs(was, now, CODE):
         yield f"the {what}'s code has changed since it was recorded"
     elif parted and differs(was, now, SOURCES):
         yield f"the code around the {what} has changed since it was recorded"
-    elif CAPTURED in was and parted in {_MISSING, _EXTRA, ARGUMENT}:
+    elif CAPTURED in was and not given and parted in {_MISSING, _EXTRA, ARGUMENT, CHANGED}:
         yield f"if the code is what it was, the program depends on something that {NOT_RECORDED}"
+        yield from (f"{what} is not on record: {why}" for name, what, why in _LEFT if not was.get(name))
+    if parted and given:
+        yield f"the program was called with other words than on record: {'; '.join(given)}"
     if versions:
         yield f"other versions than on record: {listed(versions)}"

@@ -188,7 +188,7 @@ class Execution(Telling, Stoppable):
     def _read(self, entry: chain.Entry, body: bytes | None) -> list[Any]:
         assert self.pen is not None  # noqa: S101 - a run without a store has no rows
         body = frame.unpack(entry.data[chain.KEY_SIZE :]) if body is None else body
-        found: list[Any] = self.reach.decode(body, self.pen.scribe.fetch)
+        found = self.reach.payload(body, self.pen.scribe.fetch)
         if PLACEHOLDER in body and PLACEHOLDER in encode(found[record.OUTPUT :]):
             faults.warn_of_redaction(self.run_id, entry)
         return found

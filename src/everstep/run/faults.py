@@ -19,11 +19,18 @@ from types import MemberDescriptorType, ModuleType
 from typing import Any
 
 from everstep import errors
+from everstep.codec import record
 from everstep.codec.chain import Entry
 from everstep.codec.homes import home_of, imported_as
 from everstep.codec.registry import register
-from everstep.codec.values import decode
-from everstep.errors import JournalError, RecordedError, RedactedValueWarning, UnknownClassError
+from everstep.codec.values import decode, encode, view
+from everstep.errors import (
+    ChangedClassError,
+    JournalError,
+    RecordedError,
+    RedactedValueWarning,
+    UnknownClassError,
+)
 from everstep.model import StepError
 from everstep.run.lanes import Scope
 from everstep.trail.failure import ERRORS, VALIDATION, str_of
@@ -31,6 +38,7 @@ from everstep.trail.late import asyncio
 
 _numbers = count(1)
 _MARKS = "__everstep_marks__"
+_NOT_THERE = (UnknownClassError, ChangedClassError)
 _CANCELLED = "asyncio.exceptions", "CancelledError"  # no Exception, and yet what a step may end with
 
 
@@ -106,10 +114,16 @@ def raised_again(kept: list[Any], reach: Reach) -> BaseException:
     them must catch it again.
     """
     error = _again(kept, reach)
-    cause = kept[3][5] if len(kept) > 3 and len(kept[3] or ()) > 5 else None
+    cause = cause_of(kept)
     if cause is not None:
         error.__cause__ = raised_again(cause, reach)
     return error
+
+
+def cause_of(kept: list[Any]) -> list[Any] | None:
+    """What is kept of the one that a recorded exception was raised from."""
+    found: list[Any] | None = kept[3][5] if len(kept) > 3 and len(kept[3] or ()) > 5 else None
+    return found
 
 
 def _again(kept: list[Any], reach: Reach) -> BaseException:
@@ -305,3 +319,35 @@ class Reach:
                     raise
                 register(cls)
         return decode(data, fetch)
+
+    def payload(self, data: bytes, fetch: Callable[[bytes], bytes]) -> list[Any]:
+        """What a row carries. Of an exception without what it held of classes that the code cannot name.
+
+        Nobody chose to store that, as a step's values are chosen: it must not keep the rest from being read.
+        """
+        found: list[Any]
+        try:
+            found = self.decode(data, fetch)
+        except _NOT_THERE:
+            found = view(data, fetch)
+            if len(found) <= record.ERROR or not found[record.ERROR]:
+                raise
+            found = [*found[: record.ERROR], self._legible(found[record.ERROR]), *found[record.ERROR + 1 :]]
+            found = self.decode(encode(found), fetch)
+        return found
+
+    def _legible(self, kept: list[Any]) -> list[Any]:
+        if len(kept) < 4 or not kept[3]:
+            return kept
+        home, args, attributes, members, bases, cause = [*kept[3], *[None] * 5][:6]
+        args = args if self._is_legible(args) else [kept[1]]
+        attributes = {name: value for name, value in (attributes or {}).items() if self._is_legible(value)}
+        members = members and [self._legible(each) for each in members]
+        return [*kept[:3], [home, args, attributes, members, bases, cause and self._legible(cause)]]
+
+    def _is_legible(self, viewed: Any) -> bool:
+        try:
+            self.decode(encode(viewed), bytes)
+        except _NOT_THERE:
+            return False
+        return True

@@ -351,29 +351,29 @@ def failed(
     return waiter
 
 
-def broken_off(
-    run: Execution,
-    ask: Ask,
-    error: BaseException,
-    loop: Any,
-    *,
-    chunks: list[Any] | None = None,  # what the code had of it, and
-    about: dict[str, Any] | None = None,  # what there is to say of that
-) -> None:
-    """Note that the code did not get a step's outcome: the step was cancelled, or the program was told to end."""
-    scope = ask.scope
+def broken_off(run: Execution, ask: Ask, error: BaseException, loop: Any, **detail: Any) -> None:
+    """Note that the code did not get a step's outcome: the step was cancelled, or the program was told to end.
+
+    `detail`: what its row has of what the code did get.
+    """
     if isinstance(error, asyncio.CancelledError):
         if run.is_dropped():  # a loop that ends cancels all tasks at once: this was not the code
             run.interrupt(error)
-        if scope is not None and loop is not None and run.stopping is None and run.pen is not None:
-            with suppress(EverstepError):  # what is wrong is told by the next row; and nobody can wait for this one
-                run.put(
-                    ask, loop, unawaited=True, whole=scope.id is None and ask.entry is None, kind=Kind.CANCELLED,
-                    status=Status.CANCELLED, attempt=scope.attempt, id=scope.id, output=chunks,
-                    metadata=about,
-                )  # fmt: skip
+        if loop is not None:
+            cancelled(run, ask, loop, **detail)
     elif not isinstance(error, Suspended | GeneratorExit):
         run.interrupt(error)
+
+
+def cancelled(run: Execution, ask: Ask, loop: Any, **detail: Any) -> None:
+    """Note that a step was cancelled, if anything is still noted."""
+    scope = ask.scope
+    if scope is not None and run.stopping is None and run.pen is not None:
+        with suppress(EverstepError):  # what is wrong is told by the next row; and nobody can wait for this one
+            run.put(
+                ask, loop, unawaited=True, whole=scope.id is None and ask.entry is None, kind=Kind.CANCELLED,
+                status=Status.CANCELLED, attempt=scope.attempt, id=scope.id, **detail,
+            )  # fmt: skip
 
 
 def _unknown(run: Execution, ask: Ask, step: AnyStep) -> Flow:

@@ -49,6 +49,7 @@ from everstep.trail.reading import Reader
 from everstep.trail.scribe import Scribe
 from everstep.trail.trail import Trail
 from everstep.trail.trail import open as open_trail
+from everstep.trail.versions import CAPTURED
 
 _MOMENT = 0.001  # seconds
 _TRIES = 4  # at a run that others begin and finish at the same time
@@ -162,7 +163,8 @@ class Life:
 
     def _check_workflow(self, row: RunRow) -> None:
         if row.workflow != self.workflow.name:
-            raise WorkflowDiffersError(row.id, row.workflow, self.workflow.name)
+            is_program = CAPTURED in self.workflow.fingerprint()
+            raise WorkflowDiffersError(row.id, row.workflow, self.workflow.name, of_program=is_program)
 
     @staticmethod
     def _known(trail: Trail, run_id: str | None) -> RunRow | None:
@@ -203,7 +205,7 @@ class Life:
         self.workflow.check_kind(row.id, about)
         if row.forked_from is None:  # a fork may go on with another structure
             self.workflow.check_structure(row.id, about)
-        self._compare_code(row.id, about)
+        self._compare_code(row.forked_from or row.id, about)  # a fork has no beginning of its own
         pen.scribe.prepare()
         self.run = self._execution(trail, pen, Journal(entries, keeps_cancelled=self.workflow.keeps_cancelled))
         if row.forked_from is not None:
@@ -241,7 +243,8 @@ class Life:
         if self.warns and was is not None and was != now:
             faults.warn(
                 f"the code of {self.workflow.name!r} has changed since run {run_id!r} began. Recorded answers are used "
-                "as long as the code makes the same calls; a different call is an error.",
+                "as long as the code makes the same calls; a different one is an error up to the end of what is on "
+                "record, and live after it.",
                 CodeChangedWarning,
             )
 

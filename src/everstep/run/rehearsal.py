@@ -30,7 +30,7 @@ from everstep.journal import Journal
 from everstep.journal.track import Recorded, Track, metadata_of
 from everstep.model import KIND_NUMBER, STATUSES, Kind, Secret, Status
 from everstep.run import causes, faults
-from everstep.run.arguments import Inputs, in_words
+from everstep.run.arguments import Inputs, in_words, unseen
 from everstep.run.asked import Ask, Calls
 from everstep.run.execution import Execution
 from everstep.run.lanes import NODES, Lane, Scope
@@ -47,6 +47,11 @@ from everstep.trail.trail import Trail
 _END = KIND_NUMBER[Kind.END]
 _PASSED = frozenset({causes.ARGUMENT, causes.SKIPPED})  # where the record is gone on with all the same
 _OUTPUT: Any = object()  # compared with the output of the row
+
+_NEW_LANE = (
+    " It is made in {!r}, and the record knows none of that name: threads, tasks and jobs of pools are known by the "
+    "names of their functions, and by where they are started."
+)
 
 
 class Rehearsal(Execution):
@@ -70,7 +75,7 @@ class Rehearsal(Execution):
         self.found: list[Divergence] = []
         self.steps: list[ReplayedStep] = []
         self.came_to_the_end = False  # of the record, before that of the code
-        self.beyond: tuple[DivergenceError, Ask] | None = None  # a lane came to its end, in a run that completed
+        self.beyond: tuple[DivergenceError, Ask] | None = None  # a lane came to its end, in a run that did
         self._skipped: list[
             tuple[Track, Recorded, int]
         ] = []  # what was not asked for in its place, and where it is told
@@ -147,7 +152,7 @@ class Rehearsal(Execution):
 
     def _leave(self, ask: Ask, extra: DivergenceError | None = None) -> None:
         """The record ends here, for this lane at least: whatever would follow is not on it."""
-        if extra is not None and self._ended_as(Status.COMPLETED):
+        if extra is not None and self._ended_by_itself():
             self.beyond = self.beyond or (extra, ask)  # a task that nobody waited for, or one step too many
         else:
             self.came_to_the_end = True
@@ -165,6 +170,9 @@ class Rehearsal(Execution):
         if lane.scope.id is not None:
             recorded = lane.scope.ask.recorded
             return recorded is not None and recorded.outcome is not None
+        return self._ended_by_itself()
+
+    def _ended_by_itself(self) -> bool:
         return self._ended_as(Status.COMPLETED) or (self._ended_as(Status.FAILED) and not self._was_misused())
 
     def _ended_as(self, status: Status) -> bool:
@@ -235,17 +243,28 @@ class Rehearsal(Execution):
 
     def _told(self, error: DivergenceError, ask: Ask | None) -> Divergence:
         sides: tuple[Any, ...] = ()
+        why = ""
         if error.cause == causes.ARGUMENT and ask is not None and ask.inputs is not None and error.seq is not None:
             kept = self._view(self.entry(error.seq), record.INPUTS)
             sides = tuple(changes(kept or {}, view(ask.inputs.data) if ask.inputs.data else {}))
+            why = unseen(sides)
         after = "" if error.recorded or ask is None else self._before(ask)
         return Divergence(
-            self.run_id, causes.cause_of(error), causes.step_of(error), error.seq, causes.said(error) + after, sides
+            self.run_id,
+            causes.cause_of(error),
+            causes.step_of(error),
+            error.seq,
+            causes.said(error) + after + why,
+            sides,
         )
 
     def _before(self, ask: Ask) -> str:
         """Where a step stands that is not on record."""
-        steps = [] if ask.lane.track is None or ask.call is not None else ask.lane.track.steps[: ask.position]
+        lane, known = ask.lane, self.journal.scopes.get(ask.lane.scope.id, {})
+        is_new = lane.path and not any(f"{path}/".startswith(f"{lane.path}/") for path in known)
+        if self.captured is not None and is_new:
+            return _NEW_LANE.format(lane.path)
+        steps = [] if lane.track is None or ask.call is not None else lane.track.steps[: ask.position]
         return f" The last one is {steps[-1].name!r}, step {steps[-1].seq}." if steps else ""
 
     # Comparing.

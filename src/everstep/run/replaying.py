@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec.chain import Entry
-from everstep.errors import DivergenceError, JournalError, PrunedError
+from everstep.errors import DivergenceError, InputsDifferError, JournalError, PrunedError
 from everstep.journal.track import metadata_of
 from everstep.model import FINISHED, KIND_NUMBER, STATUSES, Kind, Run, Status
 from everstep.run import causes, heart
@@ -24,15 +24,17 @@ from everstep.run.result import RunResult
 from everstep.run.spawning import watch_threads
 from everstep.run.stopping import came_of_stopping
 from everstep.run.through import AS_CHILD, go_through
+from everstep.trail.beginning import check_inputs
 from everstep.trail.late import running_loop
 from everstep.trail.reading import Reader
 from everstep.trail.rebuilding import WHOLE
 from everstep.trail.replayed import ReplayReport
 from everstep.trail.trail import Trail
-from everstep.trail.versions import changed_versions, is_same_program
+from everstep.trail.versions import CAPTURED, changed_versions, is_same_program
 
 if TYPE_CHECKING:
     from everstep.run.workflows import Workflow
+    from everstep.store.base import RunRow
 
 _END = KIND_NUMBER[Kind.END]
 
@@ -46,6 +48,7 @@ class Replay(Life):
     rerun: frozenset[str] = frozenset()
     above: Rehearsal | None = None  # the replay of the run that this one is a child of
     entries: list[Entry]  # the record, as it was when this began
+    given: tuple[str, ...] = ()  # in what the words differ that a program is called with
 
     def begin(
         self,
@@ -81,8 +84,16 @@ class Replay(Life):
         self.args, self.kwargs = args, kwargs
         if not args and not kwargs:
             self.args, self.kwargs = self.workflow.parameters.spread(self._inputs(self.entries[0]))
+        elif CAPTURED in metadata_of(self.entries[0]):  # of a workflow they are given to be others
+            self._compare_inputs(self.trail, row)
         heart.begin(self.run)
         return None
+
+    def _compare_inputs(self, trail: Trail, row: RunRow) -> None:
+        try:
+            check_inputs(trail.store, trail.gate, row, self._bound(row.id, row))
+        except InputsDifferError as error:
+            self.given = error.changes
 
     def _below(self, *given: Any) -> Replay:
         child = Replay(*given)
@@ -157,7 +168,7 @@ class Replay(Life):
         return ReplayReport(
             run.id, self.workflow.name, mode, run.status, tuple(found), tuple(self.run.steps),
             whole=run.status in FINISHED and not self.run.came_to_the_end,
-            hints=(*[causes.MENDED] * went_past, *causes.hints(was, now, versions, parted=parted)),
+            hints=(*[causes.MENDED] * went_past, *causes.hints(was, now, versions, parted=parted, given=self.given)),
             duration_ms=took, original_ms=run.duration_ms, versions=versions, same_program=is_same_program(was, now),
         )  # fmt: skip
 

@@ -18,7 +18,8 @@ from typing import Any
 from everstep.trail.late import asyncio
 
 Handler = Callable[[int, FrameType | None], None]
-_ENDING: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+# Ctrl-C first, and given back last: it is in our hands, which can wait, while others are taken.
+_ENDING: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 _heard: list[Callable[[], None]] = []  # what gives a process its own handlers back
 _masks = threading.local()
 
@@ -34,7 +35,7 @@ def heard(handler: Handler) -> Iterator[None]:
     before: dict[int, Any] = {number: signal.signal(number, handler) for number in _ENDING if is_free(number)}
 
     def give_back() -> None:
-        for number, was in before.items():
+        for number, was in reversed(before.items()):
             if signal.getsignal(number) is handler:  # else the program has set its own meanwhile
                 signal.signal(number, was)
 

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from importlib import import_module
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
@@ -28,7 +29,9 @@ T = TypeVar("T")
 
 _POOLS = "multiprocessing.pool"
 _NO_LANES = ("concurrent.futures.thread", _POOLS, "everstep.")  # threads of pools, whose jobs have lanes, and our own
-_LOOK_BACK = 6  # frames between a factory and the asyncio function that spawns
+_SPAWNING = ("asyncio.", "everstep.")  # modules between a factory and who asks for a task
+_LOOK_BACK = 6  # frames of theirs, at most
+_lock = threading.RLock()  # loops of one thread are entered from others; to set a factory comes back to here
 _factories: WeakKeyDictionary[asyncio.AbstractEventLoop, _Factory] = WeakKeyDictionary()
 
 
@@ -70,24 +73,26 @@ def _new_task(coro: Any, spawned: tuple[Lane, Lane] | None, **options: Any) -> a
 
 def enter_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Give the tasks of a loop their lanes, until as many `leave_loop`."""
-    factory = _factories.get(loop)
-    if factory is None or loop.get_task_factory() is not factory.installed:
-        factory = _Factory(loop)
-        loop.set_task_factory(factory.installed)
-        _factories[loop] = factory
-    factory.runs += 1
+    with _lock:
+        factory = _factories.get(loop)
+        if factory is None or loop.get_task_factory() is not factory.installed:
+            factory = _Factory(loop)
+            loop.set_task_factory(factory.installed)
+            _factories[loop] = factory
+        factory.runs += 1
 
 
 def leave_loop(loop: asyncio.AbstractEventLoop) -> None:
     """The opposite of `enter_loop`. A factory that somebody put over ours stays."""
-    factory = _factories.get(loop)
-    if factory is None:
-        return
-    factory.runs -= 1
-    if factory.runs == 0:
-        del _factories[loop]
-        if loop.get_task_factory() is factory.installed:
-            loop.set_task_factory(factory.previous)
+    with _lock:
+        factory = _factories.get(loop)
+        if factory is None:
+            return
+        factory.runs -= 1
+        if factory.runs == 0:
+            del _factories[loop]
+            if loop.get_task_factory() is factory.installed:
+                loop.set_task_factory(factory.previous)
 
 
 def knows_loop(loop: asyncio.AbstractEventLoop) -> bool:
@@ -124,9 +129,10 @@ def _lane_for(coro: Any, options: dict[str, Any]) -> tuple[Lane, Lane] | None:
 def _spawn(origin: Lane, coro: Any) -> Lane:
     frame: FrameType | None = sys._getframe(3)  # noqa: SLF001 - who spawns is to be seen nowhere else
     for _ in range(_LOOK_BACK):
-        if frame is None:
-            break
-        if frame.f_globals.get("__name__") == "asyncio.tasks":
+        module = "" if frame is None else str(frame.f_globals.get("__name__"))
+        if frame is None or not module.startswith(_SPAWNING):
+            break  # who asks for a task; what that is called by, as `wait_for` from 3.12 on, spawns nothing
+        if module == "asyncio.tasks":
             name = frame.f_code.co_name
             if name == "wait_for":  # 3.11 spawns here and later versions do not: one lane on all of them
                 return origin
@@ -174,7 +180,18 @@ def _watched(make: Callable[[], asyncio.Task[Any]], spawned: tuple[Lane, Lane] |
 
 
 def _ended(lane: Lane, task: asyncio.Task[Any]) -> None:
-    lane.run.lane_ended(lane, whole=not task.cancelled() and task.exception() is None, task=True)
+    # Who asks for its exception has seen it: one that nobody but us has asked for is told, as it is without us.
+    error: BaseException | None = getattr(task, "_exception", None)
+    if error is not None and is_stopped(lane, error):
+        task.exception()
+    lane.run.lane_ended(lane, whole=not task.cancelled() and error is None, task=True)
+
+
+def is_stopped(lane: Lane, error: BaseException) -> bool:
+    """Whether the run took code out by this: it waits, or is gone through anew. No news for who looks at failures."""
+    captured = lane.run.captured
+    is_halt = isinstance(error, Suspended) if captured is None else captured.is_halt(error)
+    return is_halt or (lane.run.stopping is not None and came_of_stopping(error))
 
 
 # Threads and pools.
@@ -193,7 +210,7 @@ def submit(pool: Executor, function: Callable[P, T], /, *args: P.args, **kwargs:
 
 def job_of(origin: Lane, function: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
     """The function, run in a lane of its own. Also set for the thread: the job may bring a context copied earlier."""
-    lane = beside(origin, "job", _function_name(function, args))
+    lane = beside(origin, "job", function_name(function, args))
     if lane is not origin:
         lane.run.lane_began(lane, task=False)
     begin = _beginning(origin)
@@ -217,6 +234,34 @@ def job_of(origin: Lane, function: Callable[..., Any], args: tuple[Any, ...]) ->
     return job
 
 
+def callback_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, for whoever calls it when a job has ended, in a lane of its own; the same one where none is needed.
+
+    A thread of the pool calls it, or the one that it is said in, if the job was quicker: which of them is chance. Its
+    context is that of who calls, as it is without us.
+    """
+    origin = here()
+    if origin is None or origin.run.captured is None or origin.run.closed or origin.scope.leaf is not None:
+        return function
+    lane = beside(origin, "callback", function_name(function))
+
+    def told(*args: Any) -> Any:
+        before, OF_THREAD.lane = OF_THREAD.lane, lane
+        token = CURRENT.set(lane)
+        try:
+            return function(*args)
+        except BaseException as error:  # what stops a run is none
+            if not is_stopped(lane, error):
+                raise
+            return None  # no Exception, it would end the thread of the pool, and others wait for that
+        finally:
+            CURRENT.reset(token)
+            OF_THREAD.lane = before
+
+    told.__dict__["lane"] = lane
+    return told
+
+
 def beside(origin: Lane, kind: str, name: str) -> Lane:
     """A new lane for what a thread does; of a run that is over, the same one, where every step is refused."""
     if origin.run.closed:
@@ -237,7 +282,7 @@ def at_once() -> None:
     """Called by a thread that waits for nobody."""
 
 
-def _function_name(function: Any, args: tuple[Any, ...] = ()) -> str:
+def function_name(function: Any, args: tuple[Any, ...] = ()) -> str:
     """The name of what a job does: libraries wrap it in a copied context, some of them twice."""
     words = [function, *args]
     while True:
@@ -274,9 +319,11 @@ def _start_in_lane(self: threading.Thread) -> None:
         _watch_pools()
     origin = None if own else here()
     if origin is None:
+        if module == _POOLS:
+            self.run = functools.partial(_run_quietly, self.run)  # type: ignore[method-assign] # of this one thread
         _start(self)
         return
-    lane = beside(origin, "thread", _function_name(self if target is None else target))
+    lane = beside(origin, "thread", function_name(self if target is None else target))
     run, is_new = self.run, lane is not origin
     awaited = is_new and not self.daemon  # a daemon may never end, and nobody waits for it to
     ended = functools.partial(lane.run.lane_ended, lane, task=False, counted=awaited) if is_new else None
@@ -306,12 +353,17 @@ def _run_in_lane(
     except SystemExit:  # as `threading` leaves it; but that tells of its subclasses, of which one is ours
         pass
     except BaseException as error:  # what stops a run is no Exception
-        is_stopped = isinstance(error, Suspended) or (lane.run.stopping is not None and came_of_stopping(error))
-        if not is_stopped:  # then the run waits, or is gone through anew: no news for who looks at threads that fail
+        if not is_stopped(lane, error):
             raise
     finally:
         if ended is not None:
             ended(whole=whole)
+
+
+def _run_quietly(run: Callable[[], None]) -> None:
+    """A thread of a pool that ends with a job which exits, as `threading` leaves it, whoever looks at that."""
+    with suppress(SystemExit):
+        run()
 
 
 def watch_threads() -> None:

@@ -175,7 +175,7 @@ class _Open:
             with suppress(EverstepError):  # what is wrong is told by the next row
                 self._let_go()  # only where the code goes on: else it is begun again, and may come as far
         about = {_CLOSED: True} if self.closed else None
-        flow.broken_off(run, self.ask, error, self.loop, chunks=self.chunks, about=about)
+        flow.broken_off(run, self.ask, error, self.loop, output=self.chunks, metadata=about)
 
     def _let_go(self) -> None:
         """Take back what followed the chunks of an earlier attempt, as far as it did not follow those of this one."""

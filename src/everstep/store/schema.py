@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import apsw
 
@@ -108,7 +109,7 @@ def _connect_to_read(path: str) -> apsw.Connection:
     without a WAL is complete in itself and is read as the fixed file it is.
     """
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    address = Path(path).absolute().as_uri()
+    address = "file://" + quote(os.fsencode(Path(path).absolute()))  # `as_uri` loads all of HTTP on newer Pythons
     connection = apsw.Connection(f"{address}?mode=ro", flags=flags)
     connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
     try:

@@ -18,6 +18,7 @@ import apsw
 from everstep.codec import chain
 from everstep.codec.chain import Entry
 from everstep.codec.record import ERROR, INPUTS, OPS, OUTPUT, ops_of, read_payload
+from everstep.codec.streamed import said_in
 from everstep.codec.values import Generic
 from everstep.errors import DamagedError
 
@@ -25,6 +26,7 @@ _TABLES = """
 create table if not exists seen(row integer not null, generation integer not null);
 create virtual table if not exists words using fts5(text, content='', contentless_delete=1, tokenize='unicode61');
 """
+_FORMAT = 2  # of what is taken in of a row: an index that took in less is made anew
 Field = Literal["name", "inputs", "output", "values", "error"]
 _PLACES = {"inputs": INPUTS, "output": OUTPUT, "error": ERROR}
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
@@ -46,7 +48,8 @@ class SearchIndex:
     def seen(self, generation: int) -> int:
         """The newest row that is in the index; 0 when it was made before something was taken out of the log."""
         found: list[tuple[Any, ...]] = self._connection.execute("select row, generation from seen").fetchall()
-        return int(found[0][0]) if found and found[0][1] == generation else 0
+        is_current = self._connection.pragma("user_version") == _FORMAT and found and found[0][1] == generation
+        return int(found[0][0]) if is_current else 0
 
     def add(self, rows: Iterable[tuple[int, Entry]], since: int, generation: int) -> None:
         """Take in the rows after `since`, all or none of them."""
@@ -56,10 +59,13 @@ class SearchIndex:
                 connection.execute("insert into words(words) values('delete-all')")
             newest = since
             for row, entry in rows:
-                connection.execute("insert or replace into words(rowid, text) values(?, ?)", (row, self._text(entry)))
+                # JSON may spell out half a character, which no database takes.
+                text = self._text(entry).encode(errors="replace").decode()
+                connection.execute("insert or replace into words(rowid, text) values(?, ?)", (row, text))
                 newest = row
             connection.execute("delete from seen")
             connection.execute("insert into seen values(?, ?)", (newest, generation))
+            connection.execute(f"pragma user_version = {_FORMAT}")
 
     def find(self, words: str) -> Iterator[int]:
         """Row ids that hold all the words, best first."""
@@ -86,7 +92,7 @@ def _query(words: str) -> str:
 
 
 def text_of(entry: Entry) -> str:
-    """Every word that a row holds: its name, what went in and out, its error."""
+    """Every word that a row holds: its name, what went in and out, its error. Texts of JSON and of events are read."""
     words = [entry.name]
     if not chain.is_erased(entry):
         try:
@@ -133,6 +139,7 @@ def _gather(value: Any, words: list[str]) -> None:
         item = stack.pop()
         if isinstance(item, str):
             words.append(item)
+            stack.append(said_in(item))
         elif isinstance(item, dict):
             stack += [part for pair in item.items() for part in pair]
         elif isinstance(item, list | tuple | set | frozenset):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,19 +21,51 @@ _RUN = "capture"
 _AGAIN = "pytest --everstep-update makes the calls anew, live, and writes the file."
 
 
-def capturer(item: pytest.Item) -> Callable[..., AbstractContextManager[Session]]:
+_WRITTEN = pytest.StashKey[dict[Path, "Blocks"]]()
+
+
+class Blocks:
     """The fixture: makes the calls of a block, or has them answered by the file."""
 
-    def everstep_capture(path: str, redact: Sequence[Rule] = (), **how: Any) -> AbstractContextManager[Session]:
-        place = item.path.parent / path
-        if item.config.getoption("everstep_update"):
-            item.user_properties.append((UPDATED, path))
-            return _recorded(place, redact, how)
-        if not place.is_file():
-            pytest.fail(f"there is no file {str(place)!r}: {_AGAIN}", pytrace=False)
-        return _replayed(path, place, redact, how)
+    def __init__(self, item: pytest.Item) -> None:
+        self.item = item
+        self._left: list[str] = []  # the files of blocks that were not entered
 
-    return everstep_capture
+    def __call__(self, path: str, redact: Sequence[Rule] = (), **how: Any) -> AbstractContextManager[Session]:
+        """A block to be entered."""
+        place, is_update = self.item.path.parent / path, self.item.config.getoption("everstep_update")
+        if not is_update and not place.is_file():
+            pytest.fail(f"there is no file {str(place)!r}: {_AGAIN}", pytrace=False)
+        self._left.append(path)
+        return self._block(path, place, redact, how, is_update=is_update)
+
+    @contextmanager
+    def _block(
+        self, path: str, place: Path, redact: Sequence[Rule], how: dict[str, Any], *, is_update: bool
+    ) -> Iterator[Session]:
+        __tracebackhide__ = True
+        self._left.remove(path)
+        again = _AGAIN
+        if is_update:
+            written = self.item.config.stash.setdefault(_WRITTEN, {})
+            first = written.get(place)
+            if first is None or (first is not self and first.item is self.item):  # it runs once more
+                written[place] = self
+                self.item.user_properties.append((UPDATED, path))
+                with _recorded(place, redact, how) as session:
+                    yield session
+                return
+            again = f"give this block a file of its own. {first.item.nodeid} has just written {path}."
+        with _replayed(path, place, redact, how, again) as session:
+            yield session
+
+    def end(self) -> None:
+        """Have the test fail if it left a block out: what stood below it was live, and is in no file."""
+        if self._left:
+            pytest.fail(
+                f"everstep_capture({self._left[0]!r}) captured nothing: it is a block, to be entered by `with`.",
+                pytrace=False,
+            )
 
 
 @contextmanager
@@ -49,7 +81,7 @@ def _recorded(place: Path, redact: Sequence[Rule], how: dict[str, Any]) -> Itera
 
 
 @contextmanager
-def _replayed(path: str, place: Path, redact: Sequence[Rule], how: dict[str, Any]) -> Iterator[Session]:
+def _replayed(path: str, place: Path, redact: Sequence[Rule], how: dict[str, Any], again: str) -> Iterator[Session]:
     """Answer the calls from the file. The test fails where they are others."""
     __tracebackhide__ = True
     with open_trail(":memory:", redact=redact) as trail:
@@ -61,7 +93,9 @@ def _replayed(path: str, place: Path, redact: Sequence[Rule], how: dict[str, Any
         except (DivergenceError, SealedError):
             if session is None or session.report is None:
                 raise
-            pytest.fail(told_failure(path, session.report, _AGAIN), pytrace=False)
+            told = told_failure(path, session.report, again)
+            # Alone: the error says the same, and a way out that a test has not.
+            raise pytest.fail.Exception(told, pytrace=False) from None
 
 
 def _imported(trail: Trail, path: str, place: Path) -> str:

@@ -8,7 +8,7 @@ Loaded with every session of pytest that has Everstep installed, so it loads not
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
@@ -74,10 +74,11 @@ def everstep_replay(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def everstep_capture(request: pytest.FixtureRequest) -> Callable[..., Any]:
+def everstep_capture(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
     """A context manager for the calls of a test: they are answered by a file, or made and written there."""
-    made: Callable[..., Any] = import_module("everstep.testing.captures").capturer(request.node)
-    return made
+    made = import_module("everstep.testing.captures").Blocks(request.node)
+    yield made
+    made.end()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

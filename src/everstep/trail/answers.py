@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -32,12 +33,26 @@ _LONG = 200  # characters that a prompt, or an option, may take
 
 
 def name_of(step: StepRecord) -> str:
-    """The name of a step; of a call over HTTP with what was asked for there: several go to one host."""
+    """The name of a step; of a call over HTTP with what was asked for there: several go to one host.
+
+    Of a process with its command: most of them are of one program.
+    """
     with suppress(ErasedError, ValueError):  # the latter for what is no address
-        url = step.inputs.get("url") if isinstance(step.inputs, dict) else None
+        asked = step.inputs if isinstance(step.inputs, dict) else {}
+        url = asked.get("url")
         if isinstance(url, str) and step.name.endswith(f" {urlsplit(url).hostname}"):
             return step.name + cut(urlsplit(url).path, _PATH)
+        if step.name.startswith("run ") and asked.get("args"):
+            return f"run {cut(_command(asked['args']), _PATH)}"
     return step.name
+
+
+def _command(args: Any) -> str:
+    """What a process was started with, in one line, without the folder of its program."""
+    if not isinstance(args, list):
+        return " ".join(str(args).split())
+    first, *others = map(str, args)
+    return shlex.join([first.rsplit("/", 1)[-1].strip("{}"), *others])
 
 
 def unknown_prompt(step: StepRecord) -> str:

@@ -12,6 +12,7 @@ from everstep.codec import frame
 from everstep.codec.chain import Entry
 from everstep.codec.record import StepRecord, body
 from everstep.codec.values import encode
+from everstep.errors import UnstorableError
 from everstep.journal.track import is_unordered
 from everstep.model import Kind, Run
 from everstep.store.base import Store
@@ -89,6 +90,15 @@ class Mark:
             level, mark = waiting.pop()
             yield level, mark
             waiting += [(level + 1, each) for strand in reversed(mark.inside) for each in reversed(strand.marks)]
+
+
+def _content(node: Node) -> Hashable:
+    """What its payloads say, in one piece. JSON in an answer may spell out half a character, which nothing encodes."""
+    told = heavy(node)
+    try:
+        return encode(told)
+    except UnstorableError:
+        return repr(told)
 
 
 def _rows(node: Node) -> tuple[StepRecord, ...]:
@@ -189,7 +199,7 @@ class Branches:
         else:
             # A stored error has a traceback: where it was, which is no difference. An erased row is equal to itself.
             plain = node.error is None and not row.erased and not node.begun.erased and not is_carried(node)
-            own = numbers.of((*said(node), *(map(body, _rows(node)) if plain else (encode(heavy(node)), None))))
+            own = numbers.of((*said(node), *(map(body, _rows(node)) if plain else (_content(node), None))))
         whole = numbers.of((own, *(strand.content for strand in inside))) if inside else own
         return Mark(node, own, whole, inside)
 

@@ -16,7 +16,7 @@ from everstep.codec import delta
 from everstep.codec.record import DECISION, METADATA, StepRecord, places
 from everstep.codec.values import encode
 from everstep.errors import ErasedError
-from everstep.journal.track import AGAIN, AT, CHAIN, CUT, STEPS, TURNS
+from everstep.journal.track import AT, CHAIN, CUT, STEERS, STEPS
 from everstep.model import Kind
 from everstep.trail import providers
 from everstep.trail.compare import Change, changes
@@ -25,9 +25,8 @@ from everstep.trail.outline import Node
 from everstep.trail.parsing import parsed
 from everstep.trail.wording import IN_A_OR_B, shown
 
-_OURS = frozenset(
-    {AGAIN, AT, CHAIN, CUT, REPLACED, STEPS, TURNS, "jump", "reason", "seed"}
-)  # in the metadata: the journal's notes, and what is told elsewhere
+# In the metadata: the journal's notes, and what is told elsewhere.
+_OURS = STEERS | {AT, CHAIN, CUT, REPLACED, STEPS, "reason"}
 _TIMES = ("_ms", "_s", "_seconds", "latency", "duration")  # ends of names in the usage: time is no difference
 _OUTPUT = "(the output)"
 _BY_HTTP = frozenset({"headers", "jar", "sizes", "offsets"})

@@ -99,7 +99,10 @@ def _replacement(scribe: Scribe, source: RunRow, seq: int, outcome: Any) -> Appe
     [entry] = reader.entries(source, seq, seq)
     step = StepRecord(source.id, entry, reader.fetch, view)
     if step.kind not in {Kind.STEP, Kind.ANSWER}:
-        raise NotAnOutcomeError(source.id, seq, f"a row of kind {str(step.kind)!r}")
+        what, ended = f"a row of kind {str(step.kind)!r}", None
+        if step.kind is Kind.INTENT:
+            what, ended = f"where step {step.name!r} begins", _outcome_of(reader, source, seq)
+        raise NotAnOutcomeError(source.id, seq, what, ended)
     detail: dict[str, Any] = {
         "kind": step.kind, "id": None if step.id == seq else step.id, "parent": step.parent, "lane": step.lane or None,
         "index": step.index or None, "attempt": step.attempt, "input_digest": step.input_digest,
@@ -135,6 +138,12 @@ def _choice(reader: Reader, source: RunRow, step: StepRecord, outcome: Any) -> A
             f"Nothing was made; say one of {', '.join(map(repr, targets))}.",
         )  # fmt: skip
     return sorted(chosen) if isinstance(step.decision, list) and outcome is not None else outcome
+
+
+def _outcome_of(reader: Reader, source: RunRow, begun: int) -> int | None:
+    """The seq of the last outcome of a step that began there."""
+    rows = (StepRecord(source.id, row, reader.fetch, view) for rows in reader.history(source) for row in rows)
+    return max((row.seq for row in rows if row.kind is Kind.STEP and row.id == begun), default=None)
 
 
 def _given(reader: Reader, source: RunRow, step: StepRecord, entry: Any, outcome: Any) -> dict[str, Any]:

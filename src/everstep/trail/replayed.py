@@ -9,6 +9,7 @@ from typing import Any
 from everstep.codec.shown import count, duration
 from everstep.model import Status, Word
 from everstep.trail.compare import Change
+from everstep.trail.late import Late
 from everstep.trail.versions import Version
 
 
@@ -129,7 +130,18 @@ class ReplayReport:
         }  # fmt: skip
 
     def __str__(self) -> str:
-        return "\n".join([self.summary(), *map(str, self.divergences), *self.beside()])
+        return "\n".join([self.summary(), *self._parting(), *self.beside()])
+
+    def _parting(self) -> list[str]:
+        """The divergences; of several, what is the same in many steps is said once, with where it is."""
+        places: dict[str, list[str]] = {}
+        for each in self.divergences:
+            places.setdefault(str(each), []).append(
+                repr(each.step) if each.seq is None else f"{each.run_id}@{each.seq}"
+            )
+        if len(self.divergences) < 2:
+            return list(places)
+        return [f"{_listed(at)}: {text}" for text, at in places.items()]
 
     def beside(self) -> list[str]:
         """What is said after the divergences: the cause, where it is none of the code's, and what else differs."""
@@ -139,11 +151,19 @@ class ReplayReport:
         return lines
 
 
+_WORDING = Late("everstep.trail.wording")  # needed where something differs alone
 _SHOWN = 8
 
 
 def _shown(change: Change) -> str:
-    return str(change).replace(" state.", " ", 1)
+    is_long = _WORDING.is_long(change.old) and _WORDING.is_long(change.new)
+    line = f"~ {_WORDING.shown(change)}" if is_long else str(change)
+    return line.replace(" state.", " ", 1)
+
+
+def _listed(places: list[str]) -> str:
+    shown, more = places[:_SHOWN], len(places) - _SHOWN
+    return ", ".join([*shown, *([f"{more} more"] if more > 0 else ())])
 
 
 def _place(first: Divergence | None) -> str:

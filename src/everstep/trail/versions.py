@@ -10,6 +10,7 @@ CODE, SOURCES, PYTHON, PACKAGES = "code", "sources", "python", "packages"  # in 
 MAP = "map"  # the same: it is one over many items
 NODES = "nodes"  # the same, of a graph: a digest for each node, and for each value that is bound
 CAPTURED = "captured"  # the same: it is one of a program (`everstep.capturing.command` writes it)
+CLOCK = "clock"  # the same: it sees a clock of its own
 _LONG = 200  # characters that no name with a version has
 _FEW = 8  # versions that are told in a line
 

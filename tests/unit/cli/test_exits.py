@@ -36,6 +36,6 @@ def test_every_kind_of_trouble_has_its_code(error: Exception, code: int) -> None
 def test_errors_speak_of_commands_and_not_of_python() -> None:
     assert "`everstep runs` lists" in exits.words_of(errors.RunNotFoundError("r"))
     assert "`everstep verify`" in exits.words_of(errors.DamagedError("a row"))
-    assert "`everstep resume` goes on" in exits.words_of(errors.RunExistsError("r"))
-    assert "recorded with (see `everstep show`)" in exits.words_of(errors.InputsDifferError("r"))
+    assert "`everstep show 'a run'` tells" in exits.words_of(errors.RunExistsError("a run"))
+    assert "recorded with (see `everstep show r`)" in exits.words_of(errors.InputsDifferError("r"))
     assert exits.words_of(ValueError()) == "ValueError"

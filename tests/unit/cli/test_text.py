@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.cli.text import ago, brief, count, cut, duration, leaves, safe, size, stamp, whole
+from everstep.cli.text import ago, brief, count, cut, duration, leaves, money, safe, size, stamp, whole
 from everstep.codec.encoding import Generic
 from everstep.model import Redacted
 
@@ -129,3 +129,10 @@ def test_times_sizes_and_counts_read_well() -> None:
     assert [count(number, what) for number, what in ((1, "entry"), (2, "entry"), (2, "day"))] == [
         "1 entry", "2 entries", "2 days",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cost", "shown"), [(0.0, "0"), (8.75e-5, "0.0000875"), (1 / 3, "0.333333"), (2.5, "2.5"), (1234567.0, "1,234,570")]
+)
+def test_what_something_cost_is_told_without_powers_of_ten(cost: float, shown: str) -> None:
+    assert money(cost) == shown

@@ -39,7 +39,14 @@ def test_the_whole_name_wins_then_the_longest_beginning_and_who_answered_over_wh
     assert cost({"gpt-x": (1, 0)}, model="gpt-x-2026") == 1
 
 
-@pytest.mark.parametrize("price", [(1,), (1, 2, 3, 4), (-1, 0), (math.nan, 1), (math.inf, 1)])
+@pytest.mark.parametrize(
+    "price", [(1,), (1, 2, 3, 4), (-1, 0), (math.nan, 1), (math.inf, 1), 5, "12", None, ("1", "2")]
+)
 def test_a_price_that_makes_no_sense_is_refused(price: Any) -> None:
     with pytest.raises(ValueError, match=r"prices\['m'\]"):
         PriceTable({"m": price})
+
+
+def test_what_is_no_table_of_prices_is_refused() -> None:
+    with pytest.raises(ValueError, match="prices is"):
+        PriceTable([("m", (1, 2))])  # type: ignore[arg-type] # on purpose

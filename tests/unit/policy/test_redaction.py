@@ -132,8 +132,11 @@ def test_a_token_behind_the_beginning_of_another_is_found(gate: Gate) -> None:
 
 @pytest.mark.parametrize(
     "beginning",
-    ["sk-", "eyJ", "-eyJ", ".eyJ", "://a:", "-----BEGIN PRIVATE KEY-----", '"password": "\\', "Basic a", "\\", "AKIA"],
-)
+    [
+        "sk-", "eyJ", "-eyJ", ".eyJ", "://a:", "-----BEGIN PRIVATE KEY-----", '"password": "\\', "Basic a", "\\",
+        "AKIA", 'form-data; name="password"', 'form-data; name="password"\r\n', 'form-data; name="a"\r\n\r\nb',
+    ],
+)  # fmt: skip
 def test_a_text_made_of_beginnings_does_not_take_forever(gate: Gate, beginning: str) -> None:
     text = '"password": "' + beginning * (200_000 // len(beginning))
     assert gate.text(gate.text(text)) == gate.text(text)
@@ -168,6 +171,14 @@ def test_a_text_made_of_beginnings_does_not_take_forever(gate: Gate, beginning: 
         f"{{'token': 1, 'secret': b'{OPAQUE}'}}",
         f'{{"password": "{OPAQUE}',
         f"https://example.com/?q=1&api_key={OPAQUE.replace('&', '')}#x",
+        ["login", "--password", OPAQUE, "--verbose"],
+        ("--api-key", OPAQUE),
+        ["login", "--user", "me", "--token", OPAQUE],
+        {"args": ["login", f"--client-secret={OPAQUE}"]},
+        f"--token={OPAQUE}",
+        f'--x\r\nContent-Disposition: form-data; name="password"\r\n\r\n{OPAQUE}\r\n--x--\r\n',
+        f'--x\r\nContent-Disposition: form-data; name="api_key"\r\nContent-Type: text/plain\r\n\r\n{OPAQUE}\r\n--x',
+        f'\r\n--x\r\nContent-Disposition: form-data; name="secret"\r\n\r\n{OPAQUE}\r\n--x\r\n'.encode() + b"\xff",
         Model(note="x", hidden=pydantic.SecretStr(OPAQUE)),
         Secret(OPAQUE),
         {"x": [Secret({"deep": (OPAQUE,)})]},

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
+from everstep.codec.values import encode
 from everstep.policy.redaction import Gate
 from everstep.policy.rules import RULES, Rule, is_secret_name
 from tests.unit.policy.samples import HEX, KEY, LINE, MIXED, MORE, SAMPLES, Sample, block
@@ -159,3 +161,76 @@ def test_a_rule_that_cannot_work_is_refused(name: str, pattern: str, literals: t
 def test_every_rule_of_our_own_would_be_taken_from_anybody(rule: Rule) -> None:
     """They are not checked when they are loaded."""
     Rule(rule.name, rule.pattern, rule.literals, loose=rule.loose, in_run=rule.in_run)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["run", "--max-tokens", "5", "--tokenizer", "x", "--key-file", "id"],
+        ["run", "--password", "--verbose"],
+        ["say --password hunter2 to log in"],
+        "Give it --token=hunter2, or --password hunter2.",
+        "--max-tokens=5",
+        '--x\r\nContent-Disposition: form-data; name="max_tokens"\r\n\r\n5\r\n--x--\r\n',
+        'form-data; name="password"\r\n\r\n\r\n--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n5\r\n--x--\r\n',
+    ],
+    ids=repr,
+)
+def test_options_and_parts_with_other_names_and_words_of_a_text_are_kept(value: Any) -> None:
+    assert Gate(lambda: KEY).gate(value) == encode(value)
+
+
+def test_in_a_set_nothing_stands_behind_an_option() -> None:
+    value = {"--password", "x"}
+    assert Gate(lambda: KEY).gate(value) == encode(value)
+
+
+PASSWORD = {"title": "Password", "type": "string", "description": "Of the account.", "default": None}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        PASSWORD,
+        {"type": ["string", "null"]},
+        {"anyOf": [{"type": "string"}]},
+        {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "title": "Password"},
+        {"$ref": "#/$defs/Password"},
+        {"allOf": [{"$ref": "#/$defs/Password"}], "description": "Of the account."},
+        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        {"type": "object", "additionalProperties": {"type": "string"}},
+        {"type": "object", "properties": {"user": {"type": "string"}, "secret": PASSWORD}, "required": ["user"]},
+        {"type": "object", "properties": {}, "additionalProperties": False},
+    ],
+    ids=repr,
+)
+def test_the_schema_of_a_parameter_by_the_name_of_a_secret_is_kept(schema: Any) -> None:
+    """A tool that takes a password: the program would get a placeholder in the place of what its client reads."""
+    tool = {"name": "login", "inputSchema": {"properties": {"user": {"type": "string"}, "password": schema}}}
+    assert Gate(lambda: KEY).gate(tool) == encode(tool)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"type": "string", "default": "hunter2"},
+        {"type": "string", "enum": ["hunter2"]},
+        {"type": "basic", "title": "hunter2"},
+        {"title": "hunter2"},
+        {"anyOf": "hunter2"},
+        {"type": "string", "value": "hunter2"},
+        {"type": [], "title": "hunter2"},
+        {"$ref": "hunter2"},
+        {"type": "string", "allOf": ["hunter2"]},
+        {"anyOf": [{"const": "hunter2"}]},
+        {"anyOf": [{"type": "string", "default": "hunter2"}, {"type": "null"}]},
+        {"type": "array", "items": "hunter2"},
+        {"type": "object", "properties": {"user": "hunter2"}},
+        {"type": "object", "properties": "hunter2"},
+        {"type": "object", "additionalProperties": {"enum": ["hunter2"]}},
+    ],
+    ids=repr,
+)
+def test_what_only_looks_like_a_schema_is_replaced(value: Any) -> None:
+    """Promise 10."""
+    assert b"hunter2" not in Gate(lambda: KEY).gate({"password": value})

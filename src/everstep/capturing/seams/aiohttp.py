@@ -14,13 +14,13 @@ from typing import Any
 
 from everstep.capturing.calling import AwaitedChunks, AwaitedRecordedChunks
 from everstep.capturing.calls import Call
-from everstep.capturing.http import FORM, Head, pairs, request
+from everstep.capturing.http import FORM, Head, is_answer, pairs, request
 from everstep.capturing.layout import checked
 from everstep.capturing.seams import aiohttp_bodies, aiohttp_errors, aiohttp_sockets, upgrades
 from everstep.capturing.seams.likeness import Stage
 from everstep.capturing.session import boundary
 from everstep.capturing.telemetry import Aside
-from everstep.run.lanes import Lane, here
+from everstep.run.lanes import here
 
 _OF_THE_PACKED = frozenset({"content-encoding", "content-length"})
 _NO_LIMIT = 1 << 30
@@ -76,18 +76,18 @@ class _Seam:
         answers: list[Any] = []
         stage = Stage()
         with stage.asked(), _out_of_time(asked):
-            head, chunks = await upgrades.call_awaited(lane, self._call(lane, asked, body), live, "aiohttp")
+            head, chunks = await upgrades.call_awaited(lane, self._call(asked, body), live, "aiohttp")
         if chunks is None:
             return answers[0]
         response = answers[0] if answers else await revived(self.aio, asked, head)
         await self._give(response, head, chunks)
         return response
 
-    def _call(self, lane: Lane, asked: Any, body: bytes) -> Call:
+    def _call(self, asked: Any, body: bytes) -> Call:
         def revive(kind: str, message: str) -> BaseException:
             return aiohttp_errors.revived(self.aio, asked, kind, message)
 
-        call = request(asked.method, str(asked.url), asked.headers, body, revive, lane.run.captured.unknown)
+        call = request(asked.method, str(asked.url), asked.headers, body, revive)
         call.form = AS_READ
         return call
 
@@ -155,7 +155,7 @@ class _AsRead:
 
     def unpack(self, stored: Any) -> tuple[_Head, list[bytes]]:
         """Head and chunks of a stored answer, or of what a fork has put in its place."""
-        about = stored if isinstance(stored, Mapping) and "status" in stored else {}
+        about = stored if is_answer(stored) else {}
         unpacked = bool(about.get("unpacked"))
         known, chunks = FORM.unpack({**about, "raw": True} if unpacked else stored)
         head = _Head(known.status, known.headers, known.version, known.reason)

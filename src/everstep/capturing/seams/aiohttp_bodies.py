@@ -10,7 +10,8 @@ import aiohttp
 
 from everstep.capturing import calling, turns
 from everstep.capturing.calling import AwaitedRecordedChunks
-from everstep.capturing.exchange import Exchange, Halted, inside
+from everstep.capturing.exchange import Exchange, inside
+from everstep.capturing.halting import Halted
 from everstep.capturing.seams.likeness import recordable
 from everstep.codec import record
 from everstep.journal.track import flags_of
@@ -121,7 +122,7 @@ class LiveContent(Content):
 
     async def _next(self) -> bytes | None:
         call = self._call
-        if call.over:
+        if call.over and not call.outlived:
             return None
         try:
             if self._piece is None:
@@ -203,4 +204,4 @@ class _Unlimited:
 
 def _one_too_many(call: Exchange) -> Halted:
     name = call.call.name
-    return Halted(call.diverged("inserted", f"{name}, closed after its last piece", f"another piece of {name}"))
+    return call.halted(call.diverged("inserted", f"{name}, closed after its last piece", f"another piece of {name}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+import ssl
 from collections.abc import Iterator
 from contextlib import suppress
 from types import ModuleType
@@ -14,6 +15,7 @@ from everstep.capturing.seams.likeness import likeness
 
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 _INNER = re.compile(r"\[(.*)\]$", re.DOTALL)
+_OF_TLS = re.compile(r"\[(SSL\w+): (\(.*\))\]$", re.DOTALL)
 
 
 def revived(aio: ModuleType, asked: Any, kind: str, message: str) -> BaseException:
@@ -27,9 +29,10 @@ def revived(aio: ModuleType, asked: Any, kind: str, message: str) -> BaseExcepti
     for given, named in _arguments(asked, message, number):
         try:
             made: Exception = found(*given, **named)
+            is_it = str(made) == message
         except (TypeError, ValueError, AttributeError):
             continue
-        if str(made) == message:
+        if is_it:
             return made
     return likeness(found, message)
 
@@ -42,14 +45,21 @@ def _arguments(asked: Any, message: str, number: Any) -> Iterator[tuple[tuple[An
     """What its class may take."""
     if not message:
         yield (), {}
+    if number is not None:
+        yield (int(number.group(1)), message.removeprefix(number.group()).strip()), {}
+    if message.startswith("("):
+        with suppress(ValueError, SyntaxError):  # else it is no text of several arguments
+            yield ast.literal_eval(message), {}
     yield (message,), {}
+    of_tls = _OF_TLS.search(message)
+    if of_tls is not None:
+        with suppress(ValueError, SyntaxError, AttributeError):  # else it is of no class of Python's
+            yield (asked.connection_key, getattr(ssl, of_tls[1])(*ast.literal_eval(of_tls[2]))), {}
     inner = _INNER.search(message)
     if inner is not None:
         cause = OSError(int(number.group(1)) if number else None, inner.group(1))
         yield (asked.connection_key, cause), {}
         yield (*cause.args,), {}
-    if number is not None:
-        yield (int(number.group(1)), message[number.end() :].strip()), {}
     status, _, rest = message.partition(", message=")
     if status.isdigit():
         with suppress(ValueError, SyntaxError):  # not as the library tells it

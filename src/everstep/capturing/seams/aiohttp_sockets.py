@@ -19,7 +19,6 @@ from everstep.capturing.layout import checked
 from everstep.capturing.seams import aiohttp_errors
 from everstep.capturing.seams.likeness import Stage
 from everstep.capturing.session import boundary
-from everstep.run.lanes import Lane
 
 Talk = duplex_awaited.AwaitedTalk[Any]
 
@@ -45,7 +44,7 @@ def patch(aio: ModuleType, revived: Callable[..., Any]) -> None:
         stage = Stage()
         asked = self._request_class("GET", self._build_url(url).extend_query(options.get("params") or {}), session=self)
         with stage.asked():
-            talk = await duplex_awaited.open(lane, _call(aio, lane, asked, options), live)
+            talk = await duplex_awaited.open(lane, _call(aio, asked, options), live)
         socket = talk.connection or await _revived(aio, self, asked, talk, options, revived)
         _take_over(aio, socket, talk)
         return socket
@@ -53,12 +52,11 @@ def patch(aio: ModuleType, revived: Callable[..., Any]) -> None:
     aio.ClientSession._ws_connect = _ws_connect  # noqa: SLF001 - this is the wrapping
 
 
-def _call(aio: ModuleType, lane: Lane, asked: Any, options: dict[str, Any]) -> Call:
+def _call(aio: ModuleType, asked: Any, options: dict[str, Any]) -> Call:
     request = {"url": str(asked.url), "protocols": list(options.get("protocols", ()))}
     revive = functools.partial(aiohttp_errors.revived, aio, asked)
-    unknown = lane.run.captured.unknown
     name = f"websocket {asked.url.host}"
-    return Call(name, request, duplex.FORM, revive, external=True, unknown=unknown, node_type="websocket")
+    return Call(name, request, duplex.FORM, revive, external=True, node_type="websocket")
 
 
 def _opened(socket: Any) -> dict[str, Any]:

@@ -47,9 +47,7 @@ async def _started(
     streams = {name: named.get(name, subprocess.PIPE) for name in _PIPES}
     pipes = [name for name, stream in streams.items() if stream == subprocess.PIPE]
     told = [*pipes, *(["stderr in stdout"] if streams["stderr"] == subprocess.STDOUT else [])]
-    asked = process.request(
-        args, named.get("cwd"), told, lane.run.captured.unknown, shell=shell, executable=named.get("executable")
-    )
+    asked = process.request(args, named.get("cwd"), told, shell=shell, executable=named.get("executable"))
     asked.form = process.AWAITED
     taps: list[Tap] = []
 

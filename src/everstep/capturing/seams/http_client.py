@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from everstep.capturing import calling
-from everstep.capturing.calls import Call
+from everstep.capturing.calls import Call, Form
 from everstep.capturing.http import Head, request
 from everstep.capturing.layout import checked
 from everstep.capturing.seams import upgrades
@@ -25,9 +25,10 @@ from everstep.capturing.wire import Answer, Source, Wire, head_of, revived
 from everstep.errors import UnknownLayoutError
 from everstep.run.lanes import Lane
 
+SENT = "_everstep_sent"  # on a connection: what is to be called when the request on its way was sent whole
 _OUTGOING = "_everstep_outgoing"  # on a connection: the request on its way
 _STATE, _RESPONSE = "_HTTPConnection__state", "_HTTPConnection__response"
-_SENT = "Request-sent"
+_ALL_SENT = "Request-sent"
 _UNANSWERED = 0  # the status of a call that was sent, and then failed
 
 
@@ -75,8 +76,8 @@ class _Seam:
         self._close = checked(module, "HTTPConnection.close", ["self"])
         made = HTTPConnection("localhost")
         lacks = [name for name in (_STATE, _RESPONSE, "sock", "auto_open", "_tunnel_host") if not hasattr(made, name)]
-        if lacks or checked(module, "_CS_REQ_SENT", None) != _SENT:
-            lacks = lacks or [f"state {_SENT!r}"]
+        if lacks or checked(module, "_CS_REQ_SENT", None) != _ALL_SENT:
+            lacks = lacks or [f"state {_ALL_SENT!r}"]
             raise UnknownLayoutError("http.client", sys.version.split()[0], f"a connection has no {', '.join(lacks)}")
 
     def putrequest(self, connection: Any, *args: Any, **kwargs: Any) -> None:
@@ -107,7 +108,10 @@ class _Seam:
     def getresponse(self, connection: Any) -> Any:
         """The answer."""
         going = _going(connection)
-        if going is None or going.sending or getattr(connection, _STATE) != _SENT or _is_read_from(connection):
+        if going is None or going.sending or getattr(connection, _STATE) != _ALL_SENT or _is_read_from(connection):
+            sent = getattr(connection, SENT, None)
+            if sent is not None:
+                sent()
             return self._getresponse(connection)
         if going.held_back:
             self._exchange(connection, going)
@@ -138,19 +142,20 @@ class _Seam:
         def live() -> tuple[Head, Any]:
             going.sending = True
             try:
-                head, source, response = self._sent(connection, going.parts)
+                head, source, response = self._sent(connection, going.parts, call.sent)
                 made.append((response, getattr(connection, _STATE), getattr(connection, _RESPONSE)))
                 return head, source
             finally:
                 going.sending = False
 
         made: list[Any] = []
-        head, chunks = upgrades.call(going.lane, _call(connection, going), live, "http.client")
+        call = _call(connection, going)
+        head, chunks = upgrades.call(going.lane, call, live, "http.client")
         if chunks is None:
             going.upgraded = made[0]
         else:
             going.answer = head, chunks
-        setattr(connection, _STATE, _SENT)  # until the program asks for the answer
+        setattr(connection, _STATE, _ALL_SENT)  # until the program asks for the answer
         setattr(connection, _RESPONSE, None)
         if head.status == _UNANSWERED:
             try:
@@ -158,11 +163,13 @@ class _Seam:
             except Exception as error:  # noqa: BLE001 - whatever it is, it is due when the answer is
                 going.error = error
 
-    def _sent(self, connection: Any, parts: Sequence[bytes]) -> tuple[Head, Any, Any]:
+    def _sent(self, connection: Any, parts: Sequence[bytes], sent: Callable[[], None] | None) -> tuple[Head, Any, Any]:
         if isinstance(connection.sock, Wire):
             connection.sock = None  # there was no connection before, as all was answered from the record
         for part in parts:
             self._send(connection, part)
+        if sent is not None:
+            sent()
         try:
             response = self._getresponse(connection)
         except Exception as error:  # noqa: BLE001 - as above
@@ -230,7 +237,9 @@ def _call(connection: Any, going: _Outgoing) -> Call:
     method, target = first.decode("latin-1").split(" ")[:2]
     if headers.get("transfer-encoding", "").lower() == "chunked":
         body = _joined(body)
-    return request(method, _url(connection, target), headers, body, revived, going.lane.run.captured.unknown)
+    call = request(method, _url(connection, target), headers, body, revived)
+    call.is_late = True
+    return call
 
 
 def _url(connection: Any, target: str) -> str:
@@ -262,7 +271,7 @@ def _joined(body: bytes) -> bytes:
 # Connections that a program opens before it asks for anything.
 
 
-class _Nothing:
+class _Silent(Form):
     """The form of an answer that says nothing."""
 
     def pack(self, head: Any, chunks: Any, offsets: Any, clean: Any) -> None:
@@ -272,9 +281,6 @@ class _Nothing:
         """Nothing was kept."""
         del stored
         return None, []
-
-    def used(self, request: Any, stored: Any) -> None:
-        """It costs nothing."""
 
 
 def _wrap_connects() -> None:
@@ -308,7 +314,7 @@ def _wrap_connect(cls: type) -> None:
             return None, iter(())
 
         asked = {"host": self.host, "port": self.port}
-        _, chunks = calling.call(lane, Call(f"connect {self.host}", asked, _Nothing(), revived), live)
+        _, chunks = calling.call(lane, Call(f"connect {self.host}", asked, _Silent(), revived), live)
         next(chunks, None)
         if self.sock is None:
             self.sock = Wire()

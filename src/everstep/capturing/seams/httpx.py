@@ -12,7 +12,6 @@ from everstep.capturing.layout import checked
 from everstep.capturing.seams import upgrades
 from everstep.capturing.session import boundary
 from everstep.capturing.wire import revived
-from everstep.run.lanes import Lane
 
 _TRACE = "trace"  # in the extensions of a request: what is told of it on its way
 _SENT = ".receive_response_headers.started"  # said when it was sent whole, by HTTP/1 and by HTTP/2
@@ -38,7 +37,7 @@ def patch(hx: ModuleType) -> None:
             return _head(response), _Source(response.stream)
 
         answers: list[Any] = []
-        call = _call(hx, lane, request)
+        call = _call(hx, request)
         head, chunks = upgrades.call(lane, call, live, hx.__name__)
         return answers[0] if chunks is None else _response(hx, head, body(chunks), answers)
 
@@ -55,7 +54,7 @@ def patch(hx: ModuleType) -> None:
             return _head(response), _AwaitedSource(response.stream)
 
         answers: list[Any] = []
-        call = _call(hx, lane, request)
+        call = _call(hx, request)
         head, chunks = await upgrades.call_awaited(lane, call, live, hx.__name__)
         return answers[0] if chunks is None else _response(hx, head, awaited_body(chunks), answers)
 
@@ -63,7 +62,7 @@ def patch(hx: ModuleType) -> None:
     hx.AsyncHTTPTransport.handle_async_request = handle_async_request
 
 
-def _call(hx: ModuleType, lane: Lane, asked: Any) -> Call:
+def _call(hx: ModuleType, asked: Any) -> Call:
     def revive(kind: str, message: str) -> BaseException:
         error = getattr(hx, kind, None)
         if isinstance(error, type) and issubclass(error, hx.RequestError):
@@ -71,7 +70,7 @@ def _call(hx: ModuleType, lane: Lane, asked: Any) -> Call:
             return made
         return revived(kind, message, hx)
 
-    call = request(asked.method, str(asked.url), asked.headers, asked.content, revive, lane.run.captured.unknown)
+    call = request(asked.method, str(asked.url), asked.headers, asked.content, revive)
     call.is_late = True
     return call
 

@@ -33,15 +33,16 @@ class Stage:
 
     def __init__(self) -> None:
         self._failure: Exception | None = None
+        self._recorded: Exception | None = None
 
     @contextmanager
     def live(self) -> Iterator[None]:
         """Round what makes the call."""
         try:
             yield
-        except Exception as error:  # raised on, in a form that can be recorded
-            self._failure = error
-            raise recordable(error) from error
+        except Exception as error:  # noqa: BLE001 - raised on, in a form that can be recorded
+            self._failure, self._recorded = error, recordable(error)
+            raise self._recorded from error.__cause__  # not from what it stands for: that would be recorded with it
 
     @contextmanager
     def asked(self) -> Iterator[None]:
@@ -50,7 +51,7 @@ class Stage:
             yield
         except Exception as error:  # only its likeness is exchanged for it
             failure = self._failure
-            if failure is None or error.__cause__ is not failure:
+            if failure is None or error is not self._recorded:
                 raise
             vars(failure).update({name: value for name, value in vars(error).items() if name not in vars(failure)})
             raise failure from failure.__cause__  # with the marks by which it is known as the failure of this call

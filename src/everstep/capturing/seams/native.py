@@ -41,13 +41,12 @@ _WITHIN = "inproc:"  # how an address of ZeroMQ begins that is in this process
 
 def patch(module: ModuleType) -> None:
     """Wrap where the calls of a client begin. Raises UnknownLayoutError."""
-    told: list[str] = []
     for way in (*_WAYS[module.__name__], *filter(functools.partial(_is_there, module), _MORE.get(module.__name__, ()))):
         kind, _, name = way.rpartition(".")
         known: Any = checked(module, kind, None) if kind else module
         plain = checked(module, way, None)
         is_of_class = isinstance(inspect.getattr_static(known, name), classmethod)
-        wrapped: Any = _told(plain.__func__ if is_of_class else plain, module.__name__.partition(".")[0], told)
+        wrapped: Any = _told(plain.__func__ if is_of_class else plain, module.__name__.partition(".")[0])
         wrapped = classmethod(wrapped) if is_of_class else wrapped
         try:
             setattr(known, name, wrapped)
@@ -60,17 +59,14 @@ def _is_there(module: ModuleType, way: str) -> bool:
     return hasattr(getattr(module, kind, None) if kind else module, name)
 
 
-def _told(plain: Any, client: str, told: list[str]) -> Any:
-    """`told` are runs."""
-
+def _told(plain: Any, client: str) -> Any:
     @functools.wraps(plain)
     def wrapped(*given: Any, **named: Any) -> Any:
         inside = any(isinstance(each, str) and each.startswith(_WITHIN) for each in given)
         run = None if inside or _is_ours(sys._getframe(1)) else run_here()  # noqa: SLF001 - who calls is to be seen nowhere else
         if run is not None and run.captured.replays:
             run.captured.refuse(f"call the outside by {client}")
-        elif run is not None and run.run_id not in told:
-            told.append(run.run_id)
+        elif run is not None and run.captured.is_news(client):
             faults.warn(
                 f"run {run.run_id!r} calls the outside by {client}, which cannot be recorded: what that gives will be "
                 "missing in a replay, which refuses it if it is sealed, and a resumed run does it again. Use httpx, or "

@@ -18,13 +18,14 @@ from types import ModuleType
 from typing import Any
 
 from everstep.capturing import calling
+from everstep.capturing.calls import Nothing
 from everstep.capturing.children import environment, exported
 from everstep.capturing.layout import checked
 from everstep.capturing.pipes import Flow, Pump
 from everstep.capturing.process import NAMES, Transcript, request
 from everstep.capturing.seams import signals
 from everstep.capturing.session import boundary
-from everstep.capturing.tapes import Buffered, Nothing, Reader, Tape
+from everstep.capturing.tapes import Buffered, Reader, Tape
 
 _STREAMS = (  # each with the program's end of its pipe, and the other one
     ("in", "p2cwrite", "p2cread"), ("out", "c2pread", "c2pwrite"), ("err", "errread", "errwrite")
@@ -65,7 +66,7 @@ def _running(plain: Any) -> Any:
             transcript.exit = plain(exported(command))
             return transcript, Nothing()
 
-        asked = request(command, None, (), lane.run.captured.unknown, shell=True)  # noqa: S604 - only told
+        asked = request(command, None, (), shell=True)  # noqa: S604 - only told
         transcript, chunks = calling.call(lane, asked, live)
         next(chunks, None)
         return int(transcript.exit or 0)
@@ -91,6 +92,8 @@ def _waiting(plain: Any) -> Any:
     def _wait(self: Any, timeout: float | None) -> Any:
         tape = getattr(self, _TAPE, None)
         if tape is None or self.returncode is not None:
+            if tape is not None and _reads_no_more(self):  # what the process left behind may still write: to nobody
+                tape.ended(self.returncode)
             return plain(self, timeout)
         if tape.served:
             return _wait_for_played(self, tape, timeout)
@@ -103,6 +106,10 @@ def _waiting(plain: Any) -> Any:
         return status
 
     return _wait
+
+
+def _reads_no_more(popen: Any) -> bool:
+    return all(file is None or file.closed for file in (popen.stdout, popen.stderr))
 
 
 def _polling(plain: Any) -> Any:
@@ -139,7 +146,7 @@ def _communicating(plain: Any) -> Any:
                 raise _given_up(self, input, orig_timeout, known)
             if known is not None:
                 tape.waits.appendleft(known)  # for the wait after all output
-            return plain(self, input, None, None)
+            return plain(self, input, None, orig_timeout)  # it may say so of the wait after all output
 
     return _communicate
 
@@ -152,7 +159,7 @@ def _start(popen: Any, lane: Any, execute: Any, given: dict[str, Any]) -> None:
     if given["errwrite"] >= 0 and given["errwrite"] == given["c2pwrite"]:
         pipes.append("stderr in stdout")
     asked = request(
-        given["args"], given["cwd"], pipes, lane.run.captured.unknown, shell=bool(given["shell"]),
+        given["args"], given["cwd"], pipes, shell=bool(given["shell"]),
         executable=given["executable"],
     )  # fmt: skip
     flows: list[Flow] = []
@@ -168,7 +175,7 @@ def _start(popen: Any, lane: Any, execute: Any, given: dict[str, Any]) -> None:
         _play(popen, tape, given)
     elif flows:
         tape.pump = Pump(flows, transcript)
-    signals.know(transcript.pid, tape)
+    signals.know(transcript.pid, tape, lane.run)
     _dress(popen, tape)
 
 
@@ -237,10 +244,12 @@ def _wait_for_played(popen: Any, tape: Tape, timeout: float | None) -> Any:
         raise subprocess.TimeoutExpired(popen.args, known if isinstance(known, float) else timeout or 0.0)
     if tape.transcript.exit is None:
         raise tape.never_ended()
-    with tape.blocking():
-        if tape.puppet is not None:
-            tape.puppet.through.wait()
-    popen.returncode = tape.transcript.exit
+    try:
+        with tape.blocking():
+            if tape.puppet is not None:
+                tape.puppet.through.wait()
+    finally:
+        popen.returncode = tape.transcript.exit  # also for code that is taken out here: nothing is left running
     tape.ended(popen.returncode)
     return popen.returncode
 
@@ -249,8 +258,8 @@ def _poll_played(popen: Any, tape: Tape) -> Any:
     if tape.waited("poll") is None and tape.transcript.exit is not None:
         if tape.puppet is not None and not tape.puppet.through.wait(_PATIENCE):
             return None
-        tape.check()
         popen.returncode = tape.transcript.exit
+        tape.check()
         tape.ended(popen.returncode)
     return popen.returncode
 

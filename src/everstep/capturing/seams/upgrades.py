@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from everstep.capturing import threads
-from everstep.capturing.calls import Call
+from everstep.capturing.calls import Call, Nothing
 from everstep.capturing.exchange import inside
 from everstep.capturing.telemetry import Aside, http_call, http_call_awaited
 from everstep.errors import CaptureWarning
@@ -20,23 +19,6 @@ from everstep.run import faults
 from everstep.run.lanes import Lane
 
 _UPGRADED = HTTPStatus.SWITCHING_PROTOCOLS
-_told: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # of each session the calls that were told of
-
-
-class _NoBody:
-    """What comes after the head of such an answer, as far as the record goes."""
-
-    def __next__(self) -> bytes:
-        raise StopIteration
-
-    async def __anext__(self) -> bytes:
-        raise StopAsyncIteration
-
-    def close(self) -> None:
-        """The connection is the program's."""
-
-    async def aclose(self) -> None:
-        """As above."""
 
 
 def call(lane: Lane, asked: Call, live: Callable[[], tuple[Any, Any]], library: str) -> tuple[Any, Any]:
@@ -79,7 +61,8 @@ async def call_awaited(
 
 
 def _kept(head: Any, source: Any) -> tuple[Any, Any]:
-    return head, _NoBody() if head.status == _UPGRADED else source
+    """What is kept of an answer: of such a one no body, and the connection is the program's."""
+    return head, Nothing() if head.status == _UPGRADED else source
 
 
 @threads.away
@@ -95,9 +78,7 @@ def _is_live(lane: Lane, asked: Call, library: str, made: list[Any]) -> bool:
     run = lane.run
     if not made:
         run.captured.refuse(f"talk over a connection that {library} has upgraded from HTTP ({asked.name}, status 101)")
-    told = _told.setdefault(run.captured, set())
-    if not run.captured.replays and asked.name not in told:
-        told.add(asked.name)
+    if run.captured.is_news(f"upgraded {asked.name}"):
         faults.warn(
             f"run {run.run_id!r} talks over a connection that {library} has upgraded from HTTP ({asked.name}, status "
             "101), which is not recorded: what is said there will be missing in a replay, which refuses it if it is "

@@ -15,9 +15,11 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from types import ModuleType
 from typing import Any
 
+from everstep.capturing.calls import Call
 from everstep.capturing.http import Head, request
 from everstep.capturing.layout import checked
 from everstep.capturing.seams import upgrades
+from everstep.capturing.seams.http_client import SENT
 from everstep.capturing.session import boundary
 from everstep.capturing.wire import Answer, Source, Wire, head_of, revived
 from everstep.errors import UnknownLayoutError
@@ -93,16 +95,18 @@ class _Attempt:
         asked = self._asked
         asked["body"], body = _known(asked["body"])
         headers = {str(name).lower(): str(value) for name, value in (asked["headers"] or {}).items()}
-        call = request(asked["method"], self._url(), headers, body, self._revive, lane.run.captured.unknown)
-        head, chunks = upgrades.call(lane, call, self._live, "urllib3")
+        call = request(asked["method"], self._url(), headers, body, self._revive)
+        call.is_late = True
+        head, chunks = upgrades.call(lane, call, lambda: self._live(call), "urllib3")
         if chunks is None:
             return self._upgraded
         if not self._is_live:
             self._pool.num_requests += 1
         return self._response(head, chunks)
 
-    def _live(self) -> tuple[Head, Source | None]:
+    def _live(self, call: Call) -> tuple[Head, Source | None]:
         self._is_live = True
+        setattr(self._conn, SENT, call.sent)
         try:
             if self._tunnel:
                 self._make_tunnel()
@@ -110,6 +114,8 @@ class _Attempt:
         except (OSError, HTTPException, self._module.exceptions.HTTPError) as error:
             self._blame_proxy(error)
             raise
+        finally:
+            delattr(self._conn, SENT)
         answer = response._original_response  # noqa: SLF001 - the answer itself, of which the response is a view
         if response.status == HTTPStatus.SWITCHING_PROTOCOLS:
             self._upgraded = response

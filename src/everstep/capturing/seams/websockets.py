@@ -23,7 +23,6 @@ from everstep.capturing.seams import websockets_revived, websockets_talking
 from everstep.capturing.seams.likeness import Stage
 from everstep.capturing.session import boundary
 from everstep.errors import UnknownLayoutError, UnrecordableError
-from everstep.run.lanes import Lane
 
 _REFUSED = {
     "websockets.legacy.client": ("Connect", "__await_impl__"),
@@ -63,7 +62,7 @@ def _patch_plain(module: ModuleType) -> None:
 
         stage = Stage()
         with stage.asked():
-            talk = duplex.open(lane, _call(lane, self.uri), live)
+            talk = duplex.open(lane, _call(self.uri), live)
         connection = talk.connection or websockets_revived.plain(self, talk.opened, usual)
         return websockets_talking.take_over(connection, talk, websockets_talking.Talking)
 
@@ -88,7 +87,7 @@ def _patch_awaited(module: ModuleType) -> None:
 
         stage = Stage()
         with stage.asked():
-            talk = await duplex_awaited.open(lane, _call(lane, self.uri), live)
+            talk = await duplex_awaited.open(lane, _call(self.uri), live)
         connection = talk.connection or websockets_revived.awaited(self, talk.opened)
         if opening != "connect":
             self.connection = connection  # which it closes
@@ -123,7 +122,6 @@ def _refuse(module: ModuleType, kind: str, name: str) -> None:
     setattr(getattr(module, kind), name, refused)
 
 
-def _call(lane: Lane, uri: str) -> Call:
-    name, unknown = f"websocket {urlsplit(uri).hostname}", lane.run.captured.unknown
-    revive = websockets_revived.error
-    return Call(name, {"url": uri}, duplex.FORM, revive, external=True, unknown=unknown, node_type="websocket")
+def _call(uri: str) -> Call:
+    name, revive = f"websocket {urlsplit(uri).hostname}", websockets_revived.error
+    return Call(name, {"url": uri}, duplex.FORM, revive, external=True, node_type="websocket")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from everstep.codec.encoding import Generic
+from everstep.trail.providers import said
 from everstep.trail.why.calls import Call
 from everstep.trail.why.clues import Clues
 from everstep.trail.why.heard import alike, settled
@@ -34,8 +35,10 @@ def missed(trace: Trace, clues: Clues, groups: list[Group]) -> Iterator[Oddity]:
             is_last = calls[-1] is last
             yield from _keyless(calls, foreign, clues, is_last=is_last and _is_plain(trace))
             yield from _unfit(calls, foreign, clues, is_last=is_last)
-            before = [*(call.gives for call in calls[:-1]), *foreign]
-            yield from _useless(last, before, clues, trace.error.type) if is_last else ()
+            if is_last:
+                before = [call.gives for call in calls[:-1]]
+                yield from _useless(last, [*before, *foreign], clues, trace.error.type)
+                yield from _prose(last, before, foreign) if trace.error.type.endswith("JSONDecodeError") else ()
 
 
 def _had(trace: Trace, clues: Clues) -> list[Call]:
@@ -137,3 +140,19 @@ def _useless(last: Call, before: list[Profile], clues: Clues, error: str) -> Ite
                 yield Oddity(last, "empty", strength, text, explains=True)
     if error.endswith("JSONDecodeError") and kind_of(last.output) == "text" and not fault_of(last.output):
         yield Oddity(last, "text", strength, f"gave no JSON: {shown(last.output)}", kinds={"text"}, explains=True)
+
+
+def _prose(last: Call, before: list[Profile], foreign: list[Profile]) -> Iterator[Oddity]:
+    """A model that was to answer in JSON, and did not. What it says to completed runs so does no harm."""
+    row = last.node.record
+    words = said(row.output) if row.node_type == "model" else None
+    path = next((path for path, text in last.gives.texts.items() if text == words), None)
+    if path is None or fault_of(last.gives.texts[path]) is not None or _speaks(foreign, path):
+        return
+    strength = _SOME if _speaks(before, path) else _OTHER if before else _ONLY
+    yield Oddity(last, "text", strength, f"gave no JSON: {shown(words)}", kinds={"text"}, explains=True)
+
+
+def _speaks(others: list[Profile], path: str) -> bool:
+    """Whether one of them is a text there that does not begin as JSON does."""
+    return any(path in each.texts and fault_of(each.texts[path]) is None for each in others)

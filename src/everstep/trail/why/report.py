@@ -251,6 +251,8 @@ class Why:
         if not self.suspects:
             if self.items or self.questions:
                 return  # each of them is to be asked about, or answered
+            if self.failure is not None and self.failure.step is None and self.failure.seq == 1:
+                return  # nothing was recorded before it
             if self.failure is not None and self.failure.error is not None:
                 yield from ("", *page.wrapped(_NOTHING, 0))
             elif self.status is Status.COMPLETED:

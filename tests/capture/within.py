@@ -1,4 +1,4 @@
-"""`python -m everstep.capturing PROGRAM ...`: a program under capture, as EVERSTEP_CAPTURE says."""
+"""`python within.py PROGRAM ...`: a program under capture, as EVERSTEP_CAPTURE says, without the command line."""
 
 from __future__ import annotations
 
