@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from everstep.errors import (
+    EverstepError,
     JournalError,
     MutatedArgumentError,
     RecordedError,
@@ -28,21 +29,24 @@ def is_outcome(run: Execution, error: BaseException, inner: Lane) -> bool:
     if run.stopping is not None and (inner.scope.lanes or isinstance(error, RunCancelledError)):
         return False
     if run.stopping not in {None, RESTARTING} and inner.scope.id is None:
-        return False  # the code will not see it: it is no more than a step that was cut off
+        return False  # the code is not told: it is no more than a step that was cut off
     if run.pen is not None and run.pen.failure is not None:
         return False
     return not isinstance(error, JournalError) or isinstance(error, _OUTCOMES)
 
 
 def not_an_outcome(run: Execution, ask: Ask, error: BaseException) -> None:
-    """Note that a step was left without an outcome. Raises what kept it from being recorded, if that is why."""
-    if isinstance(error, Exception):
-        ask.lane.scope.refuse()
-        failure = None if run.pen is None else run.pen.failure
-        if isinstance(failure, RunStoppedError):
-            raise RunStoppedError(failure.run_id, ask.name, failure.why) from error
-        if failure is not None:
-            raise failure from error  # nothing is delivered that could not be recorded
+    """Note that a step was left without an outcome. Raises what kept it off the record: no code is told more."""
+    if not isinstance(error, Exception):
+        return
+    ask.lane.scope.refuse()
+    failure = None if run.pen is None else run.pen.failure
+    if isinstance(failure, RunStoppedError):
+        raise RunStoppedError(failure.run_id, ask.name, failure.why) from error
+    if failure is not None:
+        raise failure from error
+    if run.stopping not in {None, RESTARTING} and not isinstance(error, EverstepError):
+        raise RunStoppedError(run.run_id, ask.name, run.stopping) from error
 
 
 def _cancels_itself(run: Execution, error: BaseException, inner: Lane) -> bool:
