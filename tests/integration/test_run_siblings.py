@@ -76,42 +76,6 @@ def test_a_sibling_that_fails_after_the_run_did_fails_it_no_second_time(trail: T
     assert healed(trail, many_fail) == ["b", "x", "c"]
 
 
-TOLD: list[tuple[type[Exception], type[object]]] = []
-
-
-@step(output=None)
-async def around(name: str) -> None:
-    await act_later("inside")
-    await asyncio.sleep(WORLD.slow.get(name, 0))
-    if name in WORLD.bad:
-        raise ValueError(name)
-
-
-async def _heeding(failing: Any, name: str) -> None:
-    try:
-        await failing(name)
-    except Exception as error:
-        TOLD.append((type(error), type(error.__cause__)))
-        raise
-
-
-@workflow
-async def heeds_what_fails_late() -> None:
-    await asyncio.gather(act_later("b"), _heeding(act_later, "x"), _heeding(around, "y"))
-
-
-def test_what_fails_after_the_run_did_is_not_told_to_the_code_as_if_it_were_on_record(trail: Trail) -> None:
-    """Promise 2: code that is told of an outcome is not told another one later, and this one is asked for again."""
-    TOLD.clear()
-    WORLD.fail.update(("b", "x"))
-    WORLD.bad.add("y")
-    WORLD.slow.update({"b": 0.02, "x": 0.05, "y": 0.05})
-    fails(trail, heeds_what_fails_late)
-    told, cause = zip(*TOLD, strict=True)
-    assert (told, cause) == ((RunStoppedError,) * 2, (ValueError,) * 2)
-    assert healed(trail, heeds_what_fails_late) == ["b", "x"]
-
-
 # Child runs, threads, and lanes without order.
 
 

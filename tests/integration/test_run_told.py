@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
 import pytest
 
-from everstep import Runner, Trail, step, workflow
+from everstep import Runner, Status, Trail, step, workflow
 from everstep.errors import CodeChangedWarning, DivergenceError, RunStoppedError
+from tests.integration.failing import WORLD, act_later, go, healed
 from tests.integration.running import Crash
 
 pytestmark = pytest.mark.filterwarnings(f"ignore::{CodeChangedWarning.__module__}.{CodeChangedWarning.__name__}")
@@ -109,3 +111,45 @@ def test_a_step_that_came_too_late_is_named_and_told_to_be_waited_for(trail: Tra
         "workflow returns."
     )
     assert [str(error) for error in caught] == [said, said]
+
+
+# What fails after its run did.
+
+
+TOLD: list[tuple[type[Exception], type[object]]] = []
+
+
+@step(output=None)
+async def around(name: str) -> None:
+    await act_later("inside")
+    await asyncio.sleep(WORLD.slow.get(name, 0))
+    if name in WORLD.bad:
+        raise ValueError(name)
+
+
+async def _heeding(failing: Any, name: str) -> None:
+    try:
+        await failing(name)
+    except Exception as error:
+        TOLD.append((type(error), type(error.__cause__)))
+        raise
+
+
+@workflow
+async def heeds_what_fails_late() -> None:
+    await asyncio.gather(act_later("b"), _heeding(act_later, "x"), _heeding(around, "y"))
+
+
+def test_what_fails_after_the_run_did_is_not_told_to_the_code_as_if_it_were_on_record(trail: Trail) -> None:
+    """Promise 2: code that is told of an outcome is not told another one later, and this one is asked for again."""
+    TOLD.clear()
+    WORLD.forget()
+    WORLD.fail.update(("b", "x"))
+    WORLD.bad.add("y")
+    WORLD.slow.update({"b": 0.02, "x": 0.05, "y": 0.05})
+    with pytest.raises(ValueError, match="b"):
+        go(trail, heeds_what_fails_late)
+    assert trail.run("r").status is Status.FAILED
+    told, cause = zip(*TOLD, strict=True)
+    assert (told, cause) == ((RunStoppedError,) * 2, (ValueError,) * 2)
+    assert healed(trail, heeds_what_fails_late) == ["b", "x"]
