@@ -70,7 +70,7 @@ def costing(folder: Path, options: Any, tools: list[Tool]) -> tuple[list[cost.Ti
     timed = cost.measured(
         folder, options.repeats, [EVERSTEP_ASYNC, EVERSTEP_SYNC, *others], options.calls, options.streams
     )
-    timed += cost.paced(folder, options.repeats, options.calls)
+    timed += cost.taken(folder, options.repeats, options.calls)
     return timed, commit + cost.one_commit(folder)
 
 

@@ -1,7 +1,8 @@
 """What recording and replaying cost: a call, a stream, the start of a program, and the bytes that are kept.
 
 Each round runs the program bare and with each tool in turn, every time in a process of its own, against a server in
-another; a figure is compared with the bare one of the same round.
+another. What a recording adds to a call is less than what the machine changes from one process to the next: for that
+they are alive together, and take turns.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import httpx2
 
 import everstep
 from benchmarks import floor, workloads
+from benchmarks.capture import together
 from benchmarks.capture.tools import (
     BARE,
     EVERSTEP_ASYNC,
@@ -47,7 +49,7 @@ class Timed:
     """One tool in one round: milliseconds of each call and stream, of the whole program, of its start; bytes a call."""
 
     tool: str
-    what: str  # bare, memory (answered from memory), committed, record, replay, or paced: of a server that takes time
+    what: str  # bare, memory (answered from memory), committed, record, replay; prompt or paced: as servers answer
     round: int
     calls: list[float] = field(default_factory=list)
     streams: list[float] = field(default_factory=list)
@@ -147,17 +149,18 @@ def measured(folder: Path, repeats: int, tools: Sequence[Tool], calls: int, stre
     return [each for each in found if each.round]
 
 
-def paced(folder: Path, repeats: int, calls: int) -> list[Timed]:
-    """Calls alone, of a server that takes up to 4 ms to answer: as long each time for the call of one number."""
-    found: list[Timed] = []
+def taken(folder: Path, repeats: int, calls: int) -> list[Timed]:
+    """Calls alone, of programs that take turns: of a server that answers at once, and of one that takes up to 4 ms."""
+    tools, found = (BARE, FLOOR, EVERSTEP_ASYNC, EVERSTEP_SYNC), []
+    turns = max(1, calls // together.BLOCK)
     for number in range(1, repeats + 1):
-        for tool in (BARE, FLOOR, EVERSTEP_ASYNC, EVERSTEP_SYNC):
-            place = folder / f"paced-{tool.name.replace(', ', '-').replace(' ', '-')}-{number}"
+        for what, delay in (("prompt", 0.0), ("paced", DELAY)):
+            place = folder / f"{what}-{number}"
             place.mkdir()
-            with serving(place, delay=DELAY, seed=number) as server:
-                course = Course(place, server.url, calls, 0)
-                ran = read(tool.record(place, course.program(calls, 0), course.environment))
-            found.append(Timed(tool.name, "paced", number, **ran))
+            course = Course(place, "", turns * together.BLOCK, 0)
+            program = course.program(course.calls, 0)
+            ran = together.taken(place, tools, program, course.environment, turns=turns, delay=delay, seed=number)
+            found += [Timed(name, what, number, **read(each)) for name, each in ran.items()]
     return found
 
 
@@ -193,39 +196,36 @@ def figures(found: Sequence[Timed], waited: Sequence[int]) -> list[Figure]:
     """
     by = {(each.tool, each.what, each.round): each for each in found}
     rounds = sorted({each.round for each in found})
-    bare = [by[BARE.name, "bare", number] for number in rounds]
 
     def of(tool: Tool, what: str) -> list[Timed]:
         return [by[tool.name, what, number] for number in rounds]
 
-    def taken(tool: Tool) -> list[tuple[float, float]]:
-        """Of the server that takes its time: what a call takes on top, and what it takes bare, in each round."""
-        pairs = zip(of(tool, "paced"), of(BARE, "paced"), strict=True)
+    def more(tool: Tool, what: str) -> list[tuple[float, float]]:
+        """What a call takes on top of the bare one of the same number, and what that takes, in each round."""
+        pairs = zip(of(tool, what), of(BARE, what), strict=True)
         return [(statistics.median(map(sub, one.calls, alone.calls)), alone.median) for one, alone in pairs]
 
-    over = [
-        (one.median / alone.median - 1) * 100 for one, alone in zip(of(EVERSTEP_ASYNC, "record"), bare, strict=True)
-    ]
-    together = zip(of(EVERSTEP_SYNC, "record"), of(FLOOR, "committed"), strict=True)
-    synced = [one.median - floored.median for one, floored in together]
+    def share(what: str) -> list[float]:
+        return [on_top / alone * 100 for on_top, alone in more(EVERSTEP_ASYNC, what)]
+
+    def beside(what: str) -> list[float]:
+        return [one - least for (one, _), (least, _) in zip(more(EVERSTEP_SYNC, what), more(FLOOR, what), strict=True)]
+
+    bare, replayed = of(BARE, "bare"), of(EVERSTEP_SYNC, "replay")
     started = [one.start - alone.start for one, alone in zip(of(EVERSTEP_SYNC, "record"), bare, strict=True)]
-    replayed = of(EVERSTEP_SYNC, "replay")
     apart = [one.median - alone.median for one, alone in zip(replayed, of(BARE, "memory"), strict=True)]
-    late_over = [more / alone * 100 for more, alone in taken(EVERSTEP_ASYNC)]
-    late_synced = [more - least for (more, _), (least, _) in zip(taken(EVERSTEP_SYNC), taken(FLOOR), strict=True)]
+    within, at_once = "answered within 4 ms", "answered at once"
     return [
-        Figure(
-            "recording a call, answered within 4 ms, durability async: over a bare call", late_over, 10.0, unit=" %"
-        ),
+        Figure(f"recording a call, {within}, durability async: over a bare call", share("paced"), 10.0, unit=" %"),
+        Figure(f"the same, {at_once}", share("prompt"), None, unit=" %"),
         Figure(
             "recording a call, durability sync: what it waits for, counted",
             list(map(float, waited)),
             1.0,
             unit=" commits",
         ),
-        Figure("the same, answered within 4 ms: beyond a bare call and its commit", late_synced, None, unit=" ms"),
-        Figure("the same, answered at once: beyond a bare call and its commit", synced, None, unit=" ms"),
-        Figure("recording a call, answered at once, durability async: over a bare call", over, 10.0, unit=" %"),
+        Figure(f"the same, {within}: beyond a bare call and its commit", beside("paced"), None, unit=" ms"),
+        Figure(f"the same, {at_once}: beyond a bare call and its commit", beside("prompt"), None, unit=" ms"),
         Figure("replaying a call", [each.median for each in replayed], 0.7, unit=" ms"),
         Figure("replaying a call: over what the SDK takes for itself", apart, 0.7, unit=" ms"),
         Figure("starting under everstep record: over bare Python", started, 150.0, unit=" ms"),

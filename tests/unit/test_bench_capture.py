@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
+from benchmarks.capture import together
 from benchmarks.capture.cost import Timed, figures
 from benchmarks.capture.fidelity import cell, outcome, verdict
 from benchmarks.capture.page import BEGIN, END, PAGE, costs, markdown, rewritten
@@ -62,12 +65,26 @@ def test_costs_are_the_least_and_the_median_of_all_rounds() -> None:
     assert "| reeltime: reeltime is not installed |" in table
 
 
-def test_a_synced_call_is_held_against_one_with_a_commit_in_its_place() -> None:
-    taken = {BARE: 2.0, FLOOR: 2.5, EVERSTEP_ASYNC: 2.1, EVERSTEP_SYNC: 3.5}
-    found = [Timed(tool.name, "paced", 1, calls=[value + 1.0]) for tool, value in taken.items()]
-    for tool, what in ((BARE, "bare"), (BARE, "memory"), (FLOOR, "committed"), (EVERSTEP_SYNC, "replay")):
-        found.append(Timed(tool.name, what, 1, calls=[taken[tool]]))
-    found += [Timed(tool.name, "record", 1, calls=[taken[tool]]) for tool in (EVERSTEP_ASYNC, EVERSTEP_SYNC)]
+def test_calls_are_held_against_bare_ones_of_the_same_number_that_take_turns_with_them() -> None:
+    on_top = {BARE: 0.0, FLOOR: 0.5, EVERSTEP_ASYNC: 0.1, EVERSTEP_SYNC: 1.5}
+    found = [
+        Timed(tool.name, what, 1, calls=[alone + more for alone in (1.0, 4.0, 9.0)])
+        for tool, more in on_top.items()
+        for what in ("prompt", "paced")
+    ]
+    for tool, what in ((BARE, "bare"), (BARE, "memory"), (EVERSTEP_SYNC, "record"), (EVERSTEP_SYNC, "replay")):
+        found.append(Timed(tool.name, what, 1, calls=[0.5]))
     values = {figure.what: figure.value for figure in figures(found, [1, 1, 2])}
     assert [value for what, value in values.items() if "counted" in what] == [1.0]
     assert [value for what, value in values.items() if "its commit" in what] == pytest.approx([1.0, 1.0])
+    assert [value for what, value in values.items() if "4 ms, durability async" in what] == pytest.approx([2.5])
+
+
+def test_nobody_takes_its_turn_after_the_same_one_each_time() -> None:
+    orders = [together._order(4, turn) for turn in range(8)]
+    assert all(sorted(order) == [0, 1, 2, 3] for order in orders)
+    before = {number: set[int]() for number in range(4)}
+    for order in orders:
+        for one, other in pairwise(order):
+            before[other].add(one)
+    assert all(len(each) > 1 for each in before.values())

@@ -54,7 +54,29 @@ class Commits:
             self.connection.execute("commit")
 
 
+class Turns:
+    """Turns at the calls, so many in each, where other programs make theirs meanwhile. None if it is not told."""
+
+    def __init__(self, told: str) -> None:
+        go, done, size = told.split(":") if told else ("", "", "0")
+        self.size = int(size)
+        if self.size:
+            self.go, self.done = os.open(go, os.O_RDONLY), os.open(done, os.O_WRONLY)
+
+    def before(self, calls: int) -> None:
+        """Wait for the next turn, if the last one is over after so many calls."""
+        if self.size and calls % self.size == 0:
+            self.end()
+            os.read(self.go, 1)
+
+    def end(self) -> None:
+        """Say that there is nothing left to do in this turn."""
+        if self.size:
+            os.write(self.done, b".")
+
+
 commit = Commits(os.environ.get("BENCH_COMMITS")).commit
+turns = Turns(os.environ.get("BENCH_TURNS", ""))
 
 
 def now() -> int:
@@ -66,11 +88,14 @@ def main(calls: int, streams: int) -> None:
     """Ask so often, whole and as streams. The first call opens the connection, and is not counted."""
     seconds: dict[str, list[float]] = {"calls": [], "streams": []}
     for number in range(calls + 1):
+        if number:
+            turns.before(number - 1)
         start = now()
         create(model="gpt-test", messages=[{"role": "user", "content": PROMPTS[number % len(PROMPTS)]}])
         commit()
         if number:
             seconds["calls"].append((now() - start) / 1e9)
+    turns.end()
     for _ in range(streams):
         start = now()
         for _chunk in create(
