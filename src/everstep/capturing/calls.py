@@ -61,5 +61,6 @@ class Call:
     is_whole: Callable[[Any, Sequence[Any]], bool] | None = None  # whether head and chunks are all of an answer
     is_fit: Callable[[Any], bool] | None = None  # whether what a fork has put in the place of an answer is as asked for
     is_telemetry: bool = False  # it is no step: sent where calls are live, and not recorded
-    is_late: bool = False  # its seam tells when it was `sent`: what is asked, and answered, can be looked at later
-    sent: Callable[[], None] | None = None  # to be called then, to use the wait for the answer
+    is_late: bool = False  # what is asked, and answered, can be looked at later
+    tells_when_sent: bool = False  # its seam calls `sent` then, if there is one, to use the wait for the answer
+    sent: Callable[[], None] | None = None

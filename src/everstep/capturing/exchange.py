@@ -228,7 +228,7 @@ class Exchange:
         self.ask.lane.busy = None  # the code goes on between the chunks
         run.at_work.discard(inner.scope)
         inner.scope.waits = True
-        self.call.sent = functools.partial(meanwhile.sent, self)
+        meanwhile.listen(self)
         self._began = time.perf_counter()
         if run.pen is None or not inner.scope.start or not self.call.external:
             return None
@@ -267,8 +267,9 @@ class Exchange:
             return None
         if error is None and run.stopping is not None and early:
             return None  # it was not the code that had enough of it
-        is_late = error is None and meanwhile.may_be_late(self)
-        meanwhile.take_inputs(self)
+        is_late = error is None and meanwhile.may_be_late(self.call, self.run)
+        if not is_late:
+            meanwhile.take_inputs(self)
         stored = None if is_late else self.packed()
         with run.lock:  # so that outcomes are queued in the order of their rows
             if is_late:

@@ -38,6 +38,7 @@ _LAST_EVENT = re.compile(
     rb"(?:^|\n)(?:data: ?\[DONE\]|event: ?(?:message_stop|response\.(?:completed|failed|incomplete))\r?\ndata:[^\r\n]*)"
     rb"(?:\r?\n){2}\Z"
 )
+_HALVES = (b"\\ud", b"\\uD")  # what half a character may begin with in JSON
 _BLANK = re.compile(rb"\n\r?\n")  # between two events
 _BAD = 400
 _LATER, _SERVER_ERROR = frozenset({408, 409, 425, 429}), 500  # answers that may be others when asked again
@@ -78,11 +79,12 @@ def request(
 ) -> Call:
     """A call, from what a library is about to send."""
     asked: dict[str, Any] = {"method": method, "url": url}
-    parts = urlsplit(url)
+    parts, said = urlsplit(url), None
     if body:
         # What begins as JSON is taken for it whatever its headers say, and to look into them takes some time.
-        asked["body"] = _asked(body, "" if body.startswith(_JSON_BEGINS) else headers.get("content-type", ""))
-    model = providers.of(method, parts.path, asked.get("body"))
+        said = _asked(body, "" if body.startswith(_JSON_BEGINS) else headers.get("content-type", ""))
+        asked["body"] = said if _is_whole_text(said, body) else body.decode()
+    model = providers.of(method, parts.path, said)
     name = f"{method} {parts.hostname}" if model is None else model
     external = method not in _SAFE and model is None
     node_type = "http" if model is None else "model"
@@ -91,6 +93,7 @@ def request(
         is_whole=_is_whole, is_fit=_is_in_events if _wants_events(asked) else None,
         is_hidden=lambda: PLACEHOLDER in body or _HIDDEN in "\n".join((url, *headers.values())),
         is_telemetry=model is None and is_telemetry(method, parts.hostname, parts.path),
+        is_late=True,
     )  # fmt: skip
 
 
@@ -131,13 +134,24 @@ def _asked(body: bytes, kind: str) -> Any:
             found, end = _read_json(text) if is_json else (None, 0)
             if end != len(text):  # what is around it is looked at, too
                 found = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return text
         # The order of settings means nothing; further in, that of a tool's parameters may mean something to a model.
         return dict(sorted(found.items())) if isinstance(found, dict) else found
     if "x-www-form-urlencoded" in kind:
         return [list(pair) for pair in parse_qsl(text, keep_blank_values=True)]
     return text
+
+
+def _is_whole_text(said: Any, body: bytes) -> bool:
+    """Whether what a body says has no half characters, which cannot be stored. As it was sent it has none."""
+    if not any(half in body for half in _HALVES):
+        return True
+    try:
+        json.dumps(said, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _cookies(headers: Headers, clean: Callable[[str], str]) -> list[list[str]]:

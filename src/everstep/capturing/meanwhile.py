@@ -1,8 +1,9 @@
-"""What is done for a recording while its program waits for somebody else: at any other time the program waits for us.
+"""What is done for a recording when its program does not wait for it: at any other time the program waits for us.
 
-A request that is not announced need not be encoded before it is sent, and what nobody waits for need not be drafted
-before the program goes on. A seam that can tell says when a request was sent whole; there both are done. Where none
-says so, what was asked is looked at when its answer ends, and a row is drafted before the next one.
+A request that is not announced need not be encoded before it is sent. A seam that can tells when it was sent whole:
+there it is done, while the answer is waited for. And where nobody waits for a row, request and answer are left to the
+thread of the store, which sees to those of the last moment together: one by one, between other work, each would find
+little of what it needs in the caches of the processor, and leave little of what the program needs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from everstep.errors import UnstorableError
 from everstep.model import KIND_NUMBER, STATUS_NUMBER, Kind, Status, from_micros
 from everstep.policy.redaction import Gate
 from everstep.run.arguments import Inputs
+from everstep.run.execution import Execution
 from everstep.run.lanes import CURRENT, Lane
 from everstep.run.pen import Waiter
 from everstep.trail.detail import micros
@@ -53,20 +55,24 @@ def inputs_of(call: Call, lane: Lane) -> Inputs | None:
     if trail is None:
         return None
     is_compared = bool(lane.run.journal.scopes) or lane.unordered
-    if call.is_late and not call.external and not is_compared:
+    if not (call.external or is_compared) and (may_be_late(call, lane.run) or (call.is_late and call.tells_when_sent)):
         return LateInputs(trail.gate, call.name, call.request)
     inputs = Inputs(trail.gate, call.name, call.request)
     inputs.fixed = True  # a seam made it for this call
     return inputs
 
 
-def sent(exchange: Exchange) -> None:
+def listen(exchange: Exchange) -> None:
+    """Have what a call asks looked at while its answer is waited for, if it is left for later and its row is not."""
+    if isinstance(exchange.ask.inputs, LateInputs) and not may_be_late(exchange.call, exchange.run):
+        exchange.call.sent = functools.partial(_sent, exchange)
+
+
+def _sent(exchange: Exchange) -> None:
     """A call was sent, and nothing is left but to wait for its answer. Raises UnstorableError."""
     exchange.call.sent = None  # they know each other: left so, the garbage collector would have to find every call
     token = CURRENT.set(exchange.ask.lane)  # what is done here is no part of the call: Ctrl-C waits until it is done
     try:
-        if exchange.run.pen is not None:
-            exchange.run.pen.catch_up()
         take_inputs(exchange)
     finally:
         CURRENT.reset(token)
@@ -83,10 +89,10 @@ def take_inputs(exchange: Exchange) -> None:
             raise
 
 
-def may_be_late(exchange: Exchange) -> bool:
+def may_be_late(call: Call, run: Execution) -> bool:
     """Whether the row of an outcome can wait: nobody waits for it or is told of it, and nothing is on record."""
-    run, pen = exchange.run, exchange.run.pen
-    return exchange.call.is_late and pen is not None and pen.may_be_late and not run.events and not run.journal.scopes
+    pen = run.pen
+    return call.is_late and pen is not None and pen.may_be_late and not run.events and not run.journal.scopes
 
 
 def put_later(exchange: Exchange, duration: float, *, partial: bool) -> Waiter:
@@ -99,8 +105,7 @@ def put_later(exchange: Exchange, duration: float, *, partial: bool) -> Waiter:
     run.lead_in(ask)
     took = micros(duration)
     began = actual.time_ns() // 1000 - took
-    seq = run.pen.scribe.claim.seq + 1
-    waiter = run.pen.later(functools.partial(_put, exchange, duration, began, partial=partial))
+    seq, waiter = run.pen.later(functools.partial(_put, exchange, duration, began, partial=partial))
     ask.entry = Entry(seq, _STEP, _COMPLETED, ask.name, began, took, b"", b"", b"")  # until there is the whole of it
     ask.lane.seen = seq
     return waiter

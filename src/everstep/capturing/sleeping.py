@@ -183,7 +183,7 @@ class Live:
             callback(*args)
             return
         with run.lock:
-            mark = run.turnstile.mark(pen.scribe.claim.seq)
+            mark = run.turnstile.mark(pen.seq)
         turn = run.turnstile.beside(asyncio.get_running_loop())
         if turn is None:
             self._end(mark, callback, args)

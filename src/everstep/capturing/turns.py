@@ -22,7 +22,7 @@ def part_came(exchange: Exchange) -> None:
     together = len(exchange.session.open_calls) > 1 or gate.is_waited_at()  # there may be an end that is being written
     if (together or gate.shared) and run.pen is not None:  # the last call may follow on others that are over
         with run.lock:
-            turn = run.turnstile.mark(run.pen.scribe.claim.seq)
+            turn = run.turnstile.mark(run.pen.seq)
             ticket = gate.queue(turn) if together else None
         gate.pass_(ticket)
     exchange.turns.append(turn)
@@ -35,7 +35,7 @@ async def part_came_awaited(exchange: Exchange) -> None:
         exchange.turns.append(0)
         return
     with run.lock:
-        turn = run.turnstile.mark(run.pen.scribe.claim.seq)
+        turn = run.turnstile.mark(run.pen.seq)
         ticket = gate.queue(turn, exchange.loop)
         place = run.turnstile.reserve()
     try:

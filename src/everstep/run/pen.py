@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
+from everstep import actual
 from everstep.codec.chain import Entry
 from everstep.errors import EverstepError, RunStoppedError
 from everstep.store.base import Append, Keyframe
@@ -17,7 +18,10 @@ from everstep.trail.scribe import Scribe
 from everstep.trail.trail import Trail
 
 Waiter: TypeAlias = "Callable[[], object] | asyncio.Future[Any] | None"
+_Late: TypeAlias = tuple[Callable[[], Waiter], dict[str, Any]]  # what drafts a row, and its beside
 _BACKLOG = 1_000  # rows that may wait to be written when nobody waits for them
+_MOST_LATE = 32  # rows that may wait to be drafted
+_BREATH = 1e-4  # seconds between the drafts of two of them
 _CHUNK = 500  # rows that one transaction writes at the end of a run that wrote nothing before
 
 
@@ -37,14 +41,15 @@ class Pen:
         self._drafted: list[Append] = []  # rows that go with the next ones, in one transaction
         self._claim = scribe.claim  # where the scribe stands, by what was taken of it
         self._backlog: deque[Callable[[], bool]] = deque()
-        self._late: tuple[Callable[[], Waiter], dict[str, Any]] | None = None  # what drafts a row, and its beside
+        self._late: deque[_Late] = deque()  # rows that are to be drafted
+        self._is_drafting = False  # the first of them
         self._owed: Waiter = None  # what such a row gave to wait for
         self._soon = getattr(scribe.store, "soon", None)  # what has something done in a moment, where a store can
 
     @property
     def scribe(self) -> Scribe:
         """Who drafts the rows; all are drafted for whoever looks."""
-        if self._late is not None:
+        if self._late:
             self.catch_up()
         return self._scribe
 
@@ -56,7 +61,7 @@ class Pen:
 
     def ready(self) -> Scribe:
         """The scribe, to draft a row with. Raises what failed before: no further row fits."""
-        if self._late is not None:
+        if self._late:
             self.catch_up()
         if self.failure is not None:
             raise self.failure
@@ -75,7 +80,7 @@ class Pen:
 
         With `now` it is written whatever the mode; `unawaited` rows are written soon, and durable with the next ones.
         """
-        if self._late is not None:
+        if self._late:
             self.catch_up()
         if not self._drafted or (self._durability == "exit" and not now):
             return None
@@ -88,48 +93,66 @@ class Pen:
 
     @property
     def may_be_late(self) -> bool:
-        """Whether rows that nobody waits for may be drafted `later`: no crash loses more by it."""
+        """Whether rows that nobody waits for may be drafted `later`: a crash loses what it would lose without that."""
         return self._durability == "async" and self._soon is not None
 
-    def later(self, draft: Callable[[], Waiter]) -> Waiter:
-        """Have a row drafted when there is time: before any other, when somebody looks, and in a moment at the latest.
+    def later(self, draft: Callable[[], Waiter]) -> tuple[int, Waiter]:
+        """Have a row drafted by the store's thread in a moment, or before any other row, or when somebody looks.
 
-        `draft` drafts and sends it; what it raises, the next row does. What is given is to be waited for: older rows.
+        `draft` drafts and sends it; what it raises, a later row does. Given are the seq that it will have, and what is
+        to be waited for: older rows.
         """
         assert self._soon is not None  # noqa: S101 - it may be late
         with self.lock:
-            self.ready()
-            late = self._late = draft, self.beside
+            if self.failure is not None:
+                raise self.failure
+            self._late.append((draft, self.beside))
             self.beside = {}
-            self._soon(partial(self._catch_up_with, late))
+            seq = self.seq
+            if len(self._late) == 1:
+                self._soon(self._catch_up_gently)
+            if len(self._late) > _MOST_LATE:
+                self.catch_up()
             owed, self._owed = self._owed, None
-            return owed
+            return seq, owed
+
+    @property
+    def seq(self) -> int:
+        """That of the newest row, drafted or not. Under the lock."""
+        return self._claim.seq + len(self._late)
 
     def catch_up(self) -> None:
-        """Draft the row that was left for later, if there is one."""
-        if self._late is None:
-            return
+        """Draft the rows that were left for later."""
         with self.lock:
-            late, self._late = self._late, None
-            if late is None or self.failure is not None:
-                return
-            claim, kept = self._claim, self.beside
-            draft, self.beside = late
-            try:
-                self._owed = draft() or self._owed
-            except BaseException as error:  # what it means is decided here
-                if not isinstance(error, Exception) or is_interrupt(error):
-                    if self._claim is claim:
-                        self._late = late
-                    raise
-                self.failure = self.failure or error  # the code has gone on: no further row fits
-            finally:
-                self.beside = kept
+            while self._late and not self._is_drafting:
+                self._draft_first()
 
-    def _catch_up_with(self, late: object) -> None:
-        with self.lock:  # also if another thread is at it: whoever closes the store waits for that
-            if self._late is late:
-                self.catch_up()
+    def _catch_up_gently(self) -> None:
+        """`catch_up` beside a program that is at work: it may have the interpreter, and the lock, between two rows."""
+        for _ in range(len(self._late)):
+            with self.lock:
+                if self._late and not self._is_drafting:
+                    self._draft_first()
+            actual.sleep(_BREATH)
+        with self.lock:
+            if self._late:  # they came meanwhile
+                self._soon(self._catch_up_gently)  # type: ignore[misc] # there is one
+
+    def _draft_first(self) -> None:
+        (draft, beside), claim, kept = self._late[0], self._claim, self.beside
+        self.beside, self._is_drafting = beside, True
+        try:
+            if self.failure is None:
+                self._owed = draft() or self._owed
+        except BaseException as error:  # what it means is decided here
+            if not isinstance(error, Exception) or is_interrupt(error):
+                if self._claim is not claim:
+                    self._late.popleft()
+                raise
+            self.failure = self.failure or error  # the code has gone on: no further row fits
+        finally:
+            self.beside, self._is_drafting = kept, False
+        self._late.popleft()
 
     def close(self, why: str | None) -> None:
         """Take no further rows."""

@@ -238,7 +238,7 @@ def _call(connection: Any, going: _Outgoing) -> Call:
     if headers.get("transfer-encoding", "").lower() == "chunked":
         body = _joined(body)
     call = request(method, _url(connection, target), headers, body, revived)
-    call.is_late = True
+    call.tells_when_sent = True
     return call
 
 

@@ -71,7 +71,7 @@ def _call(hx: ModuleType, asked: Any) -> Call:
         return revived(kind, message, hx)
 
     call = request(asked.method, str(asked.url), asked.headers, asked.content, revive)
-    call.is_late = True
+    call.tells_when_sent = True
     return call
 
 

@@ -96,7 +96,7 @@ class _Attempt:
         asked["body"], body = _known(asked["body"])
         headers = {str(name).lower(): str(value) for name, value in (asked["headers"] or {}).items()}
         call = request(asked["method"], self._url(), headers, body, self._revive)
-        call.is_late = True
+        call.tells_when_sent = True
         head, chunks = upgrades.call(lane, call, lambda: self._live(call), "urllib3")
         if chunks is None:
             return self._upgraded
