@@ -40,11 +40,13 @@ class Exchange:
     """A call on its way: what the two drivers share. Defaults are the class's: most calls need few others."""
 
     over = False  # what is done in its context from now on is no part of it
+    lingers = False  # what is still to be done about it takes too long to be waited for
     outlived = False  # the run ended before it: what still comes is not recorded, and the code's all the same
     head: Any = None
     inner: Lane | None = None
     ticket: Ticket | None = None  # of an outcome that waits until the code may have it
     place: asyncio.Future[None] | None = None  # the same, among what is awaited
+    queued: asyncio.Future[None] | None = None  # that of a part
     _task: asyncio.Task[Any] | None = None
     _cancels = 0
     _began = 0.0
@@ -163,8 +165,15 @@ class Exchange:
 
     @property
     def is_left(self) -> bool:
-        """Whether its code waits only for what is still to be done about it: no answer will tell when that is over."""
-        return self.over or (self._task is not None and self._task.cancelling() > self._cancels)
+        """Whether its code waits only for what is still to be done about it: no answer will tell when that is over.
+
+        Not while a part of it waits for its turn: those before it would wait for it, and it for them.
+        """
+        if self.queued is not None and not self.queued.done():
+            return False
+        if self.over or self.lingers:
+            return self.over
+        return self._task is not None and self._task.cancelling() > self._cancels
 
     async def until_cancelled(self) -> None:
         """Wait to be cancelled, as the record has it."""

@@ -106,6 +106,12 @@ def is_at_work(run: Execution, calls: Collection[Any], loop: Any) -> bool:
     return any(call.is_left for call in tuple(calls))
 
 
+def lose_patience(calls: Collection[Any]) -> None:
+    """Wait no longer for what is to be done about calls that were cancelled: a process that nobody ended, say."""
+    for call in tuple(calls):
+        call.lingers = call.lingers or call.is_left
+
+
 def passing() -> Context:
     """A context for a task of ours that passes on to the program what comes in: it belongs to no run."""
     context = outside()

@@ -123,6 +123,7 @@ class Session:
         self.gate, self.loops = Gate(life.run, is_whole=self.is_whole), loops.Entered(life.run)
         self.host = Host(life.run, is_whole=self.is_whole)
         life.run.turnstile.is_at_work = functools.partial(loops.is_at_work, life.run, self.open_calls)
+        life.run.turnstile.lose_patience = functools.partial(loops.lose_patience, self.open_calls)
         self.senses = senses.Senses(life, clock_too=how.clock, entropy_too=how.entropy)
         self.children: Children | None = None  # how its processes are captured, if they are
         if program.children is not None and not self.replays:

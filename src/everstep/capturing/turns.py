@@ -37,7 +37,7 @@ async def part_came_awaited(exchange: Exchange) -> None:
     with run.lock:
         turn = run.turnstile.mark(run.pen.seq)
         ticket = gate.queue(turn, exchange.loop)
-        place = run.turnstile.reserve()
+        place = exchange.queued = run.turnstile.reserve()
     try:
         await run.turnstile.deliver(None, place)
         await gate.pass_awaited(ticket)

@@ -29,7 +29,7 @@ class _OfThread(threading.local):
 
 
 OF_THREAD = _OfThread()
-_lock = threading.Lock()
+_lock = threading.RLock()  # the garbage collector comes in anywhere, and what it closes on a loop has a lane, too
 
 
 class Scope:

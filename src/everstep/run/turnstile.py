@@ -27,6 +27,10 @@ _BETWEEN = 1e-6  # from one place between two rows to the next
 _PATIENCE = 1.0  # seconds without movement until a recorded outcome that nobody asks for is passed over
 
 
+def _nothing() -> None:
+    """Nothing is waited for that could take too long."""
+
+
 def _always(_: asyncio.AbstractEventLoop) -> bool:
     return True
 
@@ -38,6 +42,7 @@ class Turnstile:
         self.lanes = 1  # live ones
         self.shared = False  # whether there ever were several
         self.is_at_work: Callable[[asyncio.AbstractEventLoop], bool] = _always  # whether the code has more to do now
+        self.lose_patience: Callable[[], object] = _nothing  # with what is still to be done about calls
         self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self.loop: asyncio.AbstractEventLoop | None = None
         self._journal = journal
@@ -210,12 +215,15 @@ class Turnstile:
         return not self._turning and not self._recorded and not self._live
 
     def _turn(self, loop: asyncio.AbstractEventLoop, left: int) -> None:
+        is_busy = self.is_at_work is _always or getattr(loop, "_ready", True)
         if left > 0 and self.is_at_work(loop):
-            if self.is_at_work is _always or getattr(loop, "_ready", True):
+            if is_busy:
                 self._again(loop, left - 1)
             else:  # what was cancelled is being cleared away, which takes its time: a process that was killed, say
                 loop.call_later(_NAP, self._turn, loop, left - 1, context=outside())
             return
+        if left == 0 and not is_busy:
+            self.lose_patience()
         turn = self._next()
         if turn is not None:
             turn.set_result(None)
