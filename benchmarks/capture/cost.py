@@ -164,10 +164,10 @@ def taken(folder: Path, repeats: int, calls: int) -> list[Timed]:
     return found
 
 
-def one_commit(folder: Path, commits: int = 200) -> list[float]:
+def one_commit(folder: Path, times: int = 200) -> list[float]:
     """Milliseconds of each commit of a row as large as a call, by SQLite alone, synced, in a loop of nothing else."""
     start = perf_counter()
-    seconds = floor.commit_each(folder / f"floor-{start}.db", [os.urandom(COMMITTED) for _ in range(commits)])
+    seconds = floor.commit_each(folder / f"floor-{start}.db", [os.urandom(COMMITTED) for _ in range(times)])
     return [second * 1e3 for second in seconds]
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from time import sleep
 
@@ -66,7 +66,7 @@ def taken(
             own = folder / tool.name.replace(", ", "-").replace(" ", "-")
             own.mkdir()
             server = stack.enter_context(serving(own, delay=delay, seed=seed))
-            places.append(stack.enter_context(_placed(own)))
+            places.append(stack.enter_context(closing(_Place(own))))
             environment = {**told, "MODEL_URL": server.url, "BENCH_TURNS": places[-1].told}
             running.append(pool.submit(tool.record, own, program, environment))
         for place, run in zip(places, running, strict=True):
@@ -83,12 +83,3 @@ def _order(count: int, turn: int) -> list[int]:
     """There and back, and begun at another one then: none comes after the same one each time."""
     order = [(number + turn // 2) % count for number in range(count)]
     return order[::-1] if turn % 2 else order
-
-
-@contextmanager
-def _placed(folder: Path) -> Iterator[_Place]:
-    place = _Place(folder)
-    try:
-        yield place
-    finally:
-        place.close()

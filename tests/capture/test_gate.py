@@ -43,7 +43,7 @@ def _ended(coming: list[threading.Thread]) -> bool:
 
 
 def test_the_gate_waits_for_an_answer_that_is_asked_for_late() -> None:
-    gate = threads.Gate(_Run([1, 2, 3]))  # type: ignore[arg-type] # as much of a run as it needs
+    gate = threads.Gate(_Run([1, 2, 3]), is_whole=True)  # type: ignore[arg-type] # as much of a run as it needs
     passed, coming = _passes(gate, [3, 2])
     time.sleep(0.1)
     assert passed == []
@@ -54,7 +54,7 @@ def test_the_gate_waits_for_an_answer_that_is_asked_for_late() -> None:
 
 def test_an_answer_that_nobody_asks_for_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_PATIENCE", 0.2)
-    gate = threads.Gate(_Run([1, 2, 3]))  # type: ignore[arg-type] # as above
+    gate = threads.Gate(_Run([1, 2, 3]), is_whole=True)  # type: ignore[arg-type] # as above
     passed, coming = _passes(gate, [3, 2])
     assert _ended(coming)
     assert passed == [2, 3]
@@ -62,7 +62,7 @@ def test_an_answer_that_nobody_asks_for_is_passed_over(monkeypatch: pytest.Monke
 
 def test_a_program_that_is_never_still_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_LAST_PATIENCE", 0.3)
-    gate, over = threads.Gate(_Run([1, 2])), threading.Event()  # type: ignore[arg-type] # as above
+    gate, over = threads.Gate(_Run([1, 2]), is_whole=True), threading.Event()  # type: ignore[arg-type] # as above
 
     def spin() -> None:
         while not over.is_set():
@@ -79,7 +79,7 @@ def test_a_program_that_is_never_still_is_not_waited_for_without_end(monkeypatch
 @pytest.mark.parametrize("how", ["stopped", "opened", "broken"])
 def test_nobody_stays_at_a_gate_that_is_of_no_use(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = _Run([1, 2, 3])
-    gate = threads.Gate(run)  # type: ignore[arg-type] # as above
+    gate = threads.Gate(run, is_whole=True)  # type: ignore[arg-type] # as above
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     _, coming = _passes(gate, [3, 2])
     if how == "stopped":
@@ -92,7 +92,7 @@ def test_nobody_stays_at_a_gate_that_is_of_no_use(how: str, monkeypatch: pytest.
 
 
 def test_a_program_without_threads_passes_straight_through() -> None:
-    gate = threads.Gate(_Run([2, 1]))  # type: ignore[arg-type] # as above
+    gate = threads.Gate(_Run([2, 1]), is_whole=True)  # type: ignore[arg-type] # as above
     before = threading.active_count()
     gate.pass_recorded(1)
     gate.pass_recorded(2)
@@ -100,7 +100,7 @@ def test_a_program_without_threads_passes_straight_through() -> None:
 
 
 def test_who_comes_when_the_other_threads_are_over_does_not_overtake_one_that_waits() -> None:
-    gate, over = threads.Gate(_Run([])), threading.Event()  # type: ignore[arg-type] # as above
+    gate, over = threads.Gate(_Run([]), is_whole=True), threading.Event()  # type: ignore[arg-type] # as above
     other = threading.Thread(target=over.wait)
     other.start()
     first = gate.queue(1)

@@ -154,3 +154,21 @@ def test_what_json_can_say_and_no_value_can_is_recorded_as_it_was_sent(body: str
         assert step.name == ("openai chat" if body.startswith("{") else "POST 127.0.0.1")
         with capture(trail, "run", mode="verify"):
             assert requests.post(f"{url}/v1/chat/completions", data=body, timeout=60).text == "{}"
+
+
+@pytest.mark.parametrize("body", [b"\xff\\ud83d", b'{"model": "\xff\\ud83d"}', b"plain \\uDC00"])
+def test_a_body_that_is_no_text_may_hold_what_begins_half_a_character(body: bytes, tmp_path: Path) -> None:
+    with everstep.open(tmp_path / "trail.db") as trail:
+        with answering("{}") as (url, asked), capture(trail, "run"):
+            assert requests.post(f"{url}/upload", data=body, timeout=60).text == "{}"
+        assert asked == [body]
+        with capture(trail, "run", mode="verify"):
+            assert requests.post(f"{url}/upload", data=body, timeout=60).text == "{}"
+
+
+def test_a_question_with_half_a_character_has_its_tokens(tmp_path: Path) -> None:
+    half = '{"model": "gpt-test", "messages": [{"role": "user", "content": "\\ud83d"}]}'
+    with ModelServer() as server, everstep.open(tmp_path / "trail.db") as trail:
+        with capture(trail, "run"):
+            assert requests.post(f"{server.url}/v1/chat/completions", data=half, timeout=60).ok
+        assert trail.usage("run").total.tokens > 0

@@ -127,6 +127,7 @@ def terminable(run: Execution) -> Iterator[None]:
 
     def take_out(error: BaseException) -> None:
         if signal.getsignal(signal.SIGINT) is leave and not run.closed:
+            run.captured.stubborn = None  # once: what it asks for on its way out is its own affair
             due.append(run.captured.host.halted(error))
             _press()
 

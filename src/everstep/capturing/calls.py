@@ -45,6 +45,10 @@ class Nothing:
         """As above."""
 
 
+def _never(_: BaseException) -> bool:
+    return False
+
+
 @dataclass(slots=True)
 class Call:
     """One call, as it is recorded and compared. To the engine it is a step."""
@@ -60,6 +64,9 @@ class Call:
     is_temporary: Callable[[Any], bool] | None = None  # whether an answer says that to ask later may help
     is_whole: Callable[[Any, Sequence[Any]], bool] | None = None  # whether head and chunks are all of an answer
     is_fit: Callable[[Any], bool] | None = None  # whether what a fork has put in the place of an answer is as asked for
+    may_have_been: Callable[[BaseException], bool] = (
+        _never  # whether it may have taken effect though it failed with this
+    )
     is_telemetry: bool = False  # it is no step: sent where calls are live, and not recorded
     is_late: bool = False  # what is asked, and answered, can be looked at later
     tells_when_sent: bool = False  # its seam calls `sent` then, if there is one, to use the wait for the answer

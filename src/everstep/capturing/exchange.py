@@ -19,7 +19,7 @@ from everstep.capturing.reviving import FAILED, error_on_record, exit_on_record,
 from everstep.capturing.threads import Ticket
 from everstep.codec import record
 from everstep.errors import DivergenceError, HiddenValueError, RunStoppedError, UnknownOutcomeError
-from everstep.journal.track import AGAIN, TURNS
+from everstep.journal.track import AGAIN, TURNS, UNKNOWN
 from everstep.model import Kind, Status
 from everstep.run import effects, faults, flow
 from everstep.run.execution import Execution
@@ -332,7 +332,9 @@ class Exchange:
 
     def _about(self, stored: Any, error: BaseException | None) -> dict[str, Any] | None:
         about = self._turns_taken()
-        if error is not None or (self.call.is_temporary is not None and self.call.is_temporary(stored)):
+        if error is not None and self.call.external and self.call.may_have_been(error):
+            about[UNKNOWN] = True
+        elif error is not None or (self.call.is_temporary is not None and self.call.is_temporary(stored)):
             about[AGAIN] = True
         return about or None
 

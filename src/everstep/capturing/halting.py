@@ -9,7 +9,7 @@ task group would be.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from everstep.capturing import loops
@@ -75,8 +75,9 @@ class Host:
         if self._is_whole or (self._task is None and (here is None or loops.run_by(here) is self._run)):
             return _Exit(cause)
         error, loop = Halted(cause), self._loop or here
-        if loop is not None and not (here is self._loop and asyncio.current_task() is self._task):
-            loop.call_soon_threadsafe(loop.call_later, _MOMENT, self._leave, error, loop, context=outside())
+        if loop is not None and not self._is_over and not (here is self._loop and asyncio.current_task() is self._task):
+            with suppress(RuntimeError):  # it was closed: nobody is left on it
+                loop.call_soon_threadsafe(loop.call_later, _MOMENT, self._leave, error, loop, context=outside())
         return error
 
     def _leave(self, error: Halted, loop: asyncio.AbstractEventLoop) -> None:

@@ -39,6 +39,15 @@ _LAST_EVENT = re.compile(
     rb"(?:\r?\n){2}\Z"
 )
 _HALVES = (b"\\ud", b"\\uD")  # what half a character may begin with in JSON
+# Errors that say that nothing was sent: of httpx and httpx2, of urllib3, of aiohttp, and of Python.
+_UNSENT = frozenset(
+    {
+        "ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol", "LocalProtocolError",
+        "NewConnectionError", "ConnectTimeoutError", "LocationParseError",
+        "ClientConnectorError", "ConnectionTimeoutError", "InvalidURL",
+        "ConnectionRefusedError", "gaierror", "SSLCertVerificationError",
+    }
+)  # fmt: skip
 _BLANK = re.compile(rb"\n\r?\n")  # between two events
 _BAD = 400
 _LATER, _SERVER_ERROR = frozenset({408, 409, 425, 429}), 500  # answers that may be others when asked again
@@ -90,8 +99,9 @@ def request(
     node_type = "http" if model is None else "model"
     return Call(
         name, asked, FORM, revive, external=external, node_type=node_type, is_temporary=_is_temporary,
-        is_whole=_is_whole, is_fit=_is_in_events if _wants_events(asked) else None,
+        is_whole=_is_whole, is_fit=_is_in_events if _wants_events(said) else None,
         is_hidden=lambda: PLACEHOLDER in body or _HIDDEN in "\n".join((url, *headers.values())),
+        may_have_been=_may_have_been,
         is_telemetry=model is None and is_telemetry(method, parts.hostname, parts.path),
         is_late=True,
     )  # fmt: skip
@@ -117,6 +127,16 @@ def _end_of(chunks: Sequence[bytes]) -> bytes:
 
 def _is_temporary(stored: Mapping[str, Any]) -> bool:
     return stored["status"] in _LATER or stored["status"] >= _SERVER_ERROR
+
+
+def _may_have_been(error: BaseException) -> bool:
+    """Whether the other side may have acted on a request that failed so: nothing says that it was not even sent."""
+    cause: BaseException | None = error
+    while cause is not None:  # and not its context, which may be the failure of an earlier call
+        if not _UNSENT.isdisjoint(base.__name__ for base in type(cause).__mro__):
+            return False
+        cause = cause.__cause__
+    return True
 
 
 def _asked(body: bytes, kind: str) -> Any:
@@ -145,7 +165,7 @@ def _asked(body: bytes, kind: str) -> Any:
 
 def _is_whole_text(said: Any, body: bytes) -> bool:
     """Whether what a body says has no half characters, which cannot be stored. As it was sent it has none."""
-    if not any(half in body for half in _HALVES):
+    if isinstance(said, str | bytes) or not any(half in body for half in _HALVES):
         return True
     try:
         json.dumps(said, ensure_ascii=False).encode()
@@ -171,9 +191,8 @@ def is_answer(stored: Any) -> bool:
     return isinstance(stored, Mapping) and type(stored.get("status")) is int and stored.keys() <= FIELDS
 
 
-def _wants_events(asked: Mapping[str, Any]) -> bool:
-    body = asked.get("body")
-    return isinstance(body, Mapping) and body.get("stream") is True
+def _wants_events(said: Any) -> bool:
+    return isinstance(said, Mapping) and said.get("stream") is True
 
 
 def _is_in_events(stored: Any) -> bool:

@@ -44,6 +44,7 @@ def end_open_calls(session: Any, *, completes: bool) -> bool:
             if completes and loop is not None:
                 flow.cancelled(session.run, exchange.ask, None)
             exchange.over = True
+            session.open_calls.discard(exchange)
             continue
         try:
             with suppress(EverstepError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
@@ -13,7 +14,12 @@ from everstep.run.lanes import CURRENT, OF_TASK, OUTSIDE, here, outside
 from everstep.run.spawning import enter_loop, knows_loop, leave_loop
 from everstep.trail.late import asyncio, running_loop
 
-_entering = False
+
+class _OfThread(threading.local):
+    entering = False
+
+
+_of_thread = _OfThread()
 PASSES = ContextVar("everstep_passes", default=False)  # whether what a task of ours does next is to tell the program
 
 
@@ -39,12 +45,11 @@ def known(run: Execution) -> Iterator[None]:
 
 def enter(loop: asyncio.AbstractEventLoop) -> None:
     """Give the tasks of a loop lanes, around whatever makes them now."""
-    global _entering  # noqa: PLW0603 - to know our own factory when it is set
-    _entering = True
+    _of_thread.entering = True  # to know our own factory when it is set
     try:
         enter_loop(loop)
     finally:
-        _entering = False
+        _of_thread.entering = False
 
 
 _runners: WeakKeyDictionary[Any, Execution] = WeakKeyDictionary()  # of loops that runs run: the innermost
@@ -81,11 +86,9 @@ class Entered:
         if loop in self._loops:
             return
         with self._run.lock:
-            is_new = loop not in self._loops and not self._run.closed
-            if is_new:
+            if loop not in self._loops and not self._run.closed:
                 self._loops.add(loop)
-        if is_new:
-            enter(loop)
+                enter(loop)
 
     def leave(self) -> None:
         """The run is over."""
@@ -135,5 +138,5 @@ def _is_of_program(handle: Any, run: Execution) -> bool:
 
 def factory_set(loop: asyncio.AbstractEventLoop) -> None:
     """Somebody set what makes the tasks of a loop: if they have lanes, those of the new one get them too."""
-    if not _entering and knows_loop(loop):
+    if not _of_thread.entering and knows_loop(loop):
         enter(loop)

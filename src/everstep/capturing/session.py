@@ -225,9 +225,10 @@ class Session:
         self.life.close()
 
     def refused_to(self, lane: Lane, error: BaseException) -> None:
-        """A lane asked for something in a run that cannot go on. Does not return if it does so again and again.
+        """A lane asked for something in a run that cannot go on. If it does so again and again, its code is taken out.
 
-        Perhaps nobody asks again: others may wait for this lane, and for ever. That is looked after, too.
+        With a whole program this does not return then. Perhaps nobody asks again: others may wait for this lane, for
+        ever. That is looked after, too.
         """
         leave = self.stubborn
         if leave is None:

@@ -60,8 +60,11 @@ class Tape:
                 return
             self._over = True
         self.transcript.exit = status
+        if self.served:
+            next(self._chunks, None)
+            return
         try:
-            cut = None if self.served else self._cut_off(status)
+            cut = self._cut_off(status)
         except BaseException as error:  # the signal has come
             self._chunks.leave(error)
             raise

@@ -146,7 +146,7 @@ class Ticket:
 class Gate:
     """Lets the answers of one run out."""
 
-    def __init__(self, run: Execution, *, is_whole: bool = True) -> None:
+    def __init__(self, run: Execution, *, is_whole: bool) -> None:
         """Of a program that is the whole process, or of one that is a stretch of this thread until it starts others."""
         self._run = run
         self._is_of_one = not is_whole  # and whatever other threads do, it has no share in it

@@ -30,6 +30,8 @@ def part_came(exchange: Exchange) -> None:
 
 async def part_came_awaited(exchange: Exchange) -> None:
     """`part_came`, for an answer that is awaited."""
+    if exchange.outlived:
+        return
     run, gate = exchange.run, exchange.session.gate
     if run.pen is None or not run.turnstile.shared:  # as above
         exchange.turns.append(0)

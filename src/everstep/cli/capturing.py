@@ -89,8 +89,7 @@ def resumed(here: Session, run: str, command: tuple[str, ...], unknown: str | No
     """Go on with the run of a program."""
     trail = here.open()
     run_id, _ = run_of(here, trail, "resume", run, command)
-    _check_captured(trail, run_id, command)
-    children = children or with_children(trail, run_id)
+    children = _check_captured(trail, run_id, command, children=children)
     trail.close()
     launch(here, command, {"id": run_id, "unknown": unknown, "children": children})
 
@@ -123,21 +122,21 @@ def run_of(here: Session, trail: Trail, verb: str, run: str, command: tuple[str,
     return found
 
 
-def _check_captured(trail: Trail, run_id: str, command: tuple[str, ...]) -> None:
-    """Say what is wrong if a run is not one of a program."""
+def _check_captured(trail: Trail, run_id: str, command: tuple[str, ...], *, children: bool = False) -> bool:
+    """Say what is wrong if a run is not one of a program. Whether what that starts is recorded, too."""
     if typed_before(trail, run_id) is None:
         raise click.UsageError(
             f"{run_id} is a run of workflow {trail.run(run_id).workflow!r}, not of a program: name its code with --app "
             f"instead of {shlex.join(command)!r}."
         )
+    return children or with_children(trail, run_id)
 
 
 def checked(trail: Trail, run_id: str, command: tuple[str, ...], *, children: bool) -> bool:
     """Say what is wrong if a run is not one of the program, so called. Whether what that starts is recorded, too."""
     if not command:
         return children
-    _check_captured(trail, run_id, command)
-    children = children or with_children(trail, run_id)
+    children = _check_captured(trail, run_id, command, children=children)
     row, target = trail.store.run(run_id), Target(parsed(command, others=children).target)
     if target.name != row.workflow:
         raise WorkflowDiffersError(run_id, row.workflow, target.name, of_program=True)

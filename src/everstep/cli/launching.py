@@ -63,7 +63,13 @@ def launch(trail: str | None, command: Sequence[str], said: dict[str, Any]) -> N
     """Become the program, under capture, in the trail of this name. Does not return."""
     program = parsed(command, others=bool(said.get("children") or said.get("mode")))
     shown = trail and without_password(trail)  # in commands that we tell of
-    said = {"trail": url_of(trail), "named": shown, "words": list(command), "prices": prices(), **said}
+    said = {
+        "trail": url_of(trail),
+        "named": shown,
+        "words": list(command),
+        "prices": None if said.get("mode") else prices(),
+        **said,
+    }
     environment = dict(os.environ)
     environment[VARIABLE] = json.dumps(said)
     environment["PYTHONHASHSEED"] = HASHES

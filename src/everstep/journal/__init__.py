@@ -196,7 +196,10 @@ class Journal:
         self._forget_refusals()
 
     def _forget_refusals(self) -> None:
-        """Take back what ended lanes of a run that failed, and may be answered otherwise when it is asked again."""
+        """Take back what ended lanes of a run that failed, and may be answered otherwise when it is asked again.
+
+        But for effects that may have happened all the same: nobody knows that, and so somebody is asked.
+        """
         for scope, lanes in list(self.scopes.items()):
             for track in list(lanes.values()):
                 position = len(track.steps)
@@ -204,6 +207,10 @@ class Journal:
                     position -= 1
                 if position < len(track.steps):
                     self.cut(scope, track, position)
+                last = track.steps[-1] if track.steps else None
+                if last is not None and last.outcome is not None and metadata_of(last.outcome).get(UNKNOWN):
+                    self.failures.append(last.outcome)
+                    last.outcome, last.reopened, last.intent = None, last.attempt, True
 
     def _reopen(self, scope: int | None, track: Track, step: Recorded) -> list[int]:
         """Have a failed step asked for anew. The failed steps inside that its failure came from."""

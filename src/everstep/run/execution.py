@@ -248,7 +248,7 @@ class Execution(Telling, Stoppable):
                 about["metadata"] |= detail.pop("metadata") or {}
             ask.rewritten = False
             ask.entry = self.pen.draft(ask.name, parent=lane.scope.id, lane=lane.path or None, **about, **detail)
-            lane.seen = ask.entry.seq  # which is the newest
+            lane.seen = max(lane.seen, ask.entry.seq)  # newer ones may be on their way, if this was left for later
             return ask.entry.seq, self.pen.send(loop, now=now, unawaited=unawaited)
 
     def lead_in(self, ask: Ask) -> None:

@@ -43,6 +43,7 @@ class Pen:
         self._backlog: deque[Callable[[], bool]] = deque()
         self._late: deque[_Late] = deque()  # rows that are to be drafted
         self._is_drafting = False  # the first of them
+        self._is_soon = False  # the store's thread is about to
         self._owed: Waiter = None  # what such a row gave to wait for
         self._soon = getattr(scribe.store, "soon", None)  # what has something done in a moment, where a store can
 
@@ -109,7 +110,8 @@ class Pen:
             self._late.append((draft, self.beside))
             self.beside = {}
             seq = self.seq
-            if len(self._late) == 1:
+            if not self._is_soon:
+                self._is_soon = True
                 self._soon(self._catch_up_gently)
             if len(self._late) > _MOST_LATE:
                 self.catch_up()
@@ -124,21 +126,24 @@ class Pen:
     def catch_up(self) -> None:
         """Draft the rows that were left for later."""
         with self.lock:
-            while self._late and not self._is_drafting:
-                self._draft_first()
+            while self._draft_first():
+                pass
 
     def _catch_up_gently(self) -> None:
         """`catch_up` beside a program that is at work: it may have the interpreter, and the lock, between two rows."""
         for _ in range(len(self._late)):
             with self.lock:
-                if self._late and not self._is_drafting:
-                    self._draft_first()
+                self._draft_first()
             actual.sleep(_BREATH)
         with self.lock:
-            if self._late:  # they came meanwhile
+            self._is_soon = bool(self._late)  # they came meanwhile
+            if self._is_soon:
                 self._soon(self._catch_up_gently)  # type: ignore[misc] # there is one
 
-    def _draft_first(self) -> None:
+    def _draft_first(self) -> bool:
+        """Draft one row, under the lock. Whether there was one; not within another, which makes rows of its own."""
+        if not self._late or self._is_drafting:
+            return False
         (draft, beside), claim, kept = self._late[0], self._claim, self.beside
         self.beside, self._is_drafting = beside, True
         try:
@@ -153,6 +158,7 @@ class Pen:
         finally:
             self.beside, self._is_drafting = kept, False
         self._late.popleft()
+        return True
 
     def close(self, why: str | None) -> None:
         """Take no further rows."""

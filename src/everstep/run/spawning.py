@@ -11,9 +11,9 @@ import contextvars
 import functools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
@@ -208,6 +208,18 @@ def submit(pool: Executor, function: Callable[P, T], /, *args: P.args, **kwargs:
     return pool.submit(job, *args, **kwargs)
 
 
+@contextmanager
+def _standing(lane: Lane) -> Iterator[None]:
+    """While this lasts the code of this thread is in a lane."""
+    before, OF_THREAD.lane = OF_THREAD.lane, lane
+    token = CURRENT.set(lane)
+    try:
+        yield
+    finally:
+        CURRENT.reset(token)
+        OF_THREAD.lane = before
+
+
 def job_of(origin: Lane, function: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
     """The function, run in a lane of its own. Also set for the thread: the job may bring a context copied earlier."""
     lane = beside(origin, "job", function_name(function, args))
@@ -217,16 +229,13 @@ def job_of(origin: Lane, function: Callable[..., Any], args: tuple[Any, ...]) ->
 
     def job(*args: Any, **kwargs: Any) -> Any:
         begin()
-        before, OF_THREAD.lane = OF_THREAD.lane, lane
-        token = CURRENT.set(lane)
         whole = False
         try:
-            result = function(*args, **kwargs)
+            with _standing(lane):
+                result = function(*args, **kwargs)
             whole = True
             return result
         finally:
-            CURRENT.reset(token)
-            OF_THREAD.lane = before
             if lane is not origin:
                 lane.run.lane_ended(lane, whole=whole, task=False)
 
@@ -246,17 +255,13 @@ def callback_of(function: Callable[..., Any]) -> Callable[..., Any]:
     lane = beside(origin, "callback", function_name(function))
 
     def told(*args: Any) -> Any:
-        before, OF_THREAD.lane = OF_THREAD.lane, lane
-        token = CURRENT.set(lane)
         try:
-            return function(*args)
+            with _standing(lane):
+                return function(*args)
         except BaseException as error:  # what stops a run is none
             if not is_stopped(lane, error):
                 raise
             return None  # no Exception, it would end the thread of the pool, and others wait for that
-        finally:
-            CURRENT.reset(token)
-            OF_THREAD.lane = before
 
     told.__dict__["lane"] = lane
     return told
@@ -314,13 +319,11 @@ def _submit_in_lane(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: 
 def _start_in_lane(self: threading.Thread) -> None:
     target = getattr(self, "_target", None)
     module = getattr(target, "__module__", None) or ""
-    own = module.startswith(_NO_LANES)
     if module == _POOLS:
         _watch_pools()
-    origin = None if own else here()
+        self.run = functools.partial(_run_quietly, self.run)  # type: ignore[method-assign] # of this one thread
+    origin = None if module.startswith(_NO_LANES) else here()
     if origin is None:
-        if module == _POOLS:
-            self.run = functools.partial(_run_quietly, self.run)  # type: ignore[method-assign] # of this one thread
         _start(self)
         return
     lane = beside(origin, "thread", function_name(self if target is None else target))

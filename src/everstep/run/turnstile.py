@@ -184,8 +184,10 @@ class Turnstile:
 
     def beside(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None] | None:
         """A turn among the others, for what has no outcome; None if it need not wait. Whoever comes next has to."""
+        if loop is not self.loop:
+            return None
         is_busy = not self.idle() or (self.is_at_work is not _always and self.is_at_work(loop))
-        if loop is not self.loop or (self.lanes <= 1 and not is_busy):
+        if self.lanes <= 1 and not is_busy:
             return None
         turn: asyncio.Future[None] | None = None
         if is_busy:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -63,7 +64,11 @@ def _asked(method: str, path: str, body: Any) -> tuple[str, str] | None:
 
 def used(asked: Mapping[str, Any], stored: Any) -> dict[str, Any] | None:
     """What an answer says that it used; None if it is not that of a model."""
-    known = _asked(asked["method"], urlsplit(asked["url"]).path, asked.get("body"))
+    body = asked.get("body")
+    if isinstance(body, str):  # what it says cannot be stored in another form
+        with suppress(ValueError, RecursionError):
+            body = json.loads(body)
+    known = _asked(asked["method"], urlsplit(asked["url"]).path, body)
     if known is None or not isinstance(stored, dict):
         return None
     model, reason, counts = known[1], None, dict[str, Any]()

@@ -95,7 +95,7 @@ def _killpg_known(pgid: int, sig: int, /) -> None:
 @functools.wraps(_getpgid)
 def _getpgid_known(pid: int, /) -> int:
     known = _known(pid)
-    return pid if known is not None and known.served and known.signal(0) else _getpgid(pid)
+    return pid if known is not None and known.signal(0) else _getpgid(pid)
 
 
 def watch() -> None:
