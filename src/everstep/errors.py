@@ -717,8 +717,8 @@ class UnknownOutcomeError(JournalError):
     def __init__(self, run_id: str, name: str, seq: int) -> None:
         self.run_id, self.name, self.seq = run_id, name, seq
         super().__init__(
-            f"run {run_id!r} was interrupted inside the external step {name!r} (step {seq}): whether it took effect is "
-            "not known, and it was not repeated. Look there, then say what it gave: trail.answer(run_id, value), or "
+            f"run {run_id!r} has no outcome of the external step {name!r} (step {seq}): whether it took effect is not "
+            "known, and it was not repeated. Look there, then say what it gave: trail.answer(run_id, value), or "
             'trail.answer(run_id, retry=True). @step(external=True, unknown="retry") repeats it with the same '
             "idempotency key."
         )

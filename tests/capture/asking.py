@@ -6,8 +6,9 @@ import asyncio
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import repeat
 from typing import Any
 
 import aiohttp
@@ -23,8 +24,13 @@ def question(text: str) -> dict[str, Any]:
     return {"model": "gpt-test", "messages": [{"role": "user", "content": text}]}
 
 
+OK: Iterator[int] = repeat(200)
+
+
 @contextmanager
-def answering(body: str, thinks: Callable[[bytes], Any] = id) -> Iterator[tuple[str, list[bytes]]]:
+def answering(
+    body: str, thinks: Callable[[bytes], Any] = id, statuses: Iterator[int] = OK
+) -> Iterator[tuple[str, list[bytes]]]:
     """A server that always says this, once it has thought: its address, and what it was asked."""
     asked: list[bytes] = []
 
@@ -32,10 +38,11 @@ def answering(body: str, thinks: Callable[[bytes], Any] = id) -> Iterator[tuple[
         def do_POST(self) -> None:  # as the class wants it named
             asked.append(self.rfile.read(int(self.headers["content-length"])))
             thinks(asked[-1])
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body.encode())
+            with suppress(OSError):  # whoever asked did not wait for it
+                self.send_response(next(statuses))
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body.encode())
 
         def log_message(self, *_: Any) -> None:
             """Say nothing."""

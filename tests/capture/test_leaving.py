@@ -160,3 +160,19 @@ def test_a_block_that_waits_for_a_thread_of_its_own_that_was_taken_out_is_left(
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         with everstep.capture(trail, "x", mode="verify"):
             assert program(server.url, 2) == recorded
+
+
+def test_what_a_block_itself_failed_with_goes_before_what_it_did_not_ask_for(trail: everstep.Trail) -> None:
+    """Else a test that replays a block tells of a missing step where its own assertion failed."""
+
+    def run(**how: Any) -> None:
+        with everstep.capture(trail, "run", **how):
+            httpx.get(f"{server.url}/plain/a")
+            assert not how, "the answer must be another"
+            httpx.get(f"{server.url}/plain/b")
+
+    with ModelServer() as server:
+        run()
+        with pytest.raises(AssertionError, match="the answer must be another") as raised:
+            run(mode="verify")
+    assert any(note.startswith("everstep: run 'run' diverged") for note in raised.value.__notes__)

@@ -168,7 +168,8 @@ def test_a_body_that_is_no_text_may_hold_what_begins_half_a_character(body: byte
 
 def test_a_question_with_half_a_character_has_its_tokens(tmp_path: Path) -> None:
     half = '{"model": "gpt-test", "messages": [{"role": "user", "content": "\\ud83d"}]}'
-    with ModelServer() as server, everstep.open(tmp_path / "trail.db") as trail:
+    used = '{"model": "gpt-test", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}'
+    with answering(used) as (url, _), everstep.open(tmp_path / "trail.db") as trail:
         with capture(trail, "run"):
-            assert requests.post(f"{server.url}/v1/chat/completions", data=half, timeout=60).ok
-        assert trail.usage("run").total.tokens > 0
+            assert requests.post(f"{url}/v1/chat/completions", data=half, timeout=60).text == used
+        assert trail.usage("run").total.tokens == 7

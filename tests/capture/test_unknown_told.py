@@ -54,7 +54,7 @@ def test_the_call_is_named_with_its_path_and_every_hint_is_a_command_that_works(
         assert shell.everstep("record", "--id", "order", *here, CRASH="1").returncode == -signal.SIGKILL
         told = shell.everstep("resume", "order", *here)
         first, look, answer, retry, then = told.stderr.splitlines()
-        assert "inside the external step 'POST 127.0.0.1/plain/orders' (step 1): whether" in first
+        assert "no outcome of the external step 'POST 127.0.0.1/plain/orders' (step 1): whether" in first
         assert first.endswith("it was not repeated. Look there, then say what it gave, or have it made again.")
         assert look == "what was asked for: everstep show order@1 --trail here.db"
         assert answer == "next: everstep answer order VALUE --trail here.db"
@@ -81,6 +81,31 @@ def test_a_program_that_fails_by_such_a_call_is_followed_by_the_commands_that_se
         assert shell.run(*shlex.split(retry)[2:]).returncode == 0
         done = shell.run(*shlex.split(then)[2:])
     assert (done.returncode, done.stdout) == (0, "ordered\n"), done.stderr
+
+
+LATE = """
+import os, httpx
+try:
+    print("ordered", httpx.post(os.environ["MODEL_URL"] + "/slow?s=1", timeout=0.2).status_code)
+except httpx.TimeoutException:
+    raise SystemExit("no luck")
+"""
+
+
+def test_a_call_that_nobody_waited_for_is_asked_about_though_its_program_left_by_itself(tmp_path: Path) -> None:
+    with ModelServer() as server:
+        shell = Shell(tmp_path, server)
+        shell.write(LATE)
+        assert shell.everstep("record", "--id", "order").returncode == 1
+        for command in ("show", "why"):
+            assert "next: everstep answer order VALUE" in shell.run(command, "order").stderr
+        told = shell.everstep("resume", "order")
+        assert (told.returncode, "no outcome of the external step 'POST 127.0.0.1/slow'" in told.stderr) == (7, True)
+        assert len(server.requests) == 1
+        assert shell.run("answer", "order", "7").returncode == 0
+        done = shell.everstep("resume", "order")
+        assert len(server.requests) == 1
+    assert (done.returncode, done.stdout) == (0, "ordered 200\n"), done.stderr
 
 
 def test_each_of_several_such_calls_is_told_with_the_command_that_answers_it(tmp_path: Path) -> None:

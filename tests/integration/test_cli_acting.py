@@ -242,7 +242,7 @@ class TestAnswer:
         assert everstep_command(waiting, "resume", "r-1", "--app", "agent", DIES_SENDING="1").code == -signal.SIGKILL
         unknown = everstep_command(waiting, "resume", "r-1", "--app", "agent")
         assert unknown.code == 7
-        assert "cut off inside the external step 'send'" in unknown.stderr
+        assert "no outcome of the external step 'send'" in unknown.stderr
         assert " unknown " in everstep_command(waiting, "show", "r-1").stdout
         for typed in ("yes", "No"):  # no answer to what it returned: it would become just that
             refused = everstep_command(waiting, "answer", "r-1", typed)

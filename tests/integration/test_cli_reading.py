@@ -166,9 +166,7 @@ class TestShow:
     def test_what_a_run_waits_for_is_in_its_head(self, seen: Path) -> None:
         found = lines("show", "left")
         assert "waits for  Send it? ('yes', 'no')" in found
-        assert any(
-            line.startswith("waits for  The run was cut off inside the external step 'charge'") for line in found
-        )
+        assert any(line.startswith("waits for  The run has no outcome of the external step 'charge'") for line in found)
         assert [line.split()[1] for line in found[-2:]] == ["unknown", "paused"]
 
     def test_where_a_run_came_from_is_in_its_head(self, seen: Path) -> None:

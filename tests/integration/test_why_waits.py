@@ -67,7 +67,7 @@ def test_an_external_step_whose_outcome_is_not_known_is_asked_about(tmp_path: Pa
     with everstep.open(path) as trail:
         cut_off(trail, how)
     shown = run("why", "u", "--trail", path)
-    assert "cut off inside the external step 'charge', given amount=12, and nobody knows" in words(shown.stdout)
+    assert "no outcome of the external step 'charge', given amount=12, and nobody knows" in words(shown.stdout)
     nexts = [line for line in shown.stderr.splitlines() if line.split()[2] != "show"]
     assert nexts == [f"next: everstep answer u {answer} --trail {path}" for answer in ("VALUE", "--retry")]
 

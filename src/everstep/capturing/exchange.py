@@ -19,7 +19,7 @@ from everstep.capturing.reviving import FAILED, error_on_record, exit_on_record,
 from everstep.capturing.threads import Ticket
 from everstep.codec import record
 from everstep.errors import DivergenceError, HiddenValueError, RunStoppedError, UnknownOutcomeError
-from everstep.journal.track import AGAIN, TURNS, UNKNOWN
+from everstep.journal.track import AGAIN, ASKED, TURNS, UNKNOWN
 from everstep.model import Kind, Status
 from everstep.run import effects, faults, flow
 from everstep.run.execution import Execution
@@ -56,6 +56,7 @@ class Exchange:
         self.run: Execution = lane.run
         self.session = lane.run.captured
         self.call, self.loop = call, loop
+        self._asked: float | None = None  # its place in the order, where timers may end before it does
         self.chunks: list[Any] = []
         self._offsets: list[float] = []
         self.turns: list[float] = []  # where its parts stand among what was awaited; 0 where that is all one
@@ -238,6 +239,8 @@ class Exchange:
         run.at_work.discard(inner.scope)
         inner.scope.waits = True
         meanwhile.listen(self)
+        if self.loop is not None and run.pen is not None:
+            self._asked = run.turnstile.place(run.pen.seq)
         self._began = time.perf_counter()
         if run.pen is None or not inner.scope.start or not self.call.external:
             return None
@@ -272,7 +275,7 @@ class Exchange:
             ended = functools.partial(self._broken_off, stored, duration, error)
             if not self.session.broken.keep(self, error, ended) and not isinstance(error, Exception):
                 got = self._got(stored, duration)
-                flow.broken_off(run, ask, error, self.loop, metadata=self._turns_taken(), **got)
+                flow.broken_off(run, ask, error, self.loop, metadata=self._cut_off(), **got)
             return None
         if error is None and run.stopping is not None and early:
             return None  # it was not the code that had enough of it
@@ -330,10 +333,14 @@ class Exchange:
     def _turns_taken(self) -> dict[str, Any]:
         return {TURNS: self.turns} if any(self.turns) else {}
 
+    def _cut_off(self) -> dict[str, Any]:
+        """What a row says of a call that did not come to its end."""
+        return self._turns_taken() | ({} if self._asked is None else {ASKED: self._asked})
+
     def _about(self, stored: Any, error: BaseException | None) -> dict[str, Any] | None:
-        about = self._turns_taken()
+        about = self._turns_taken() if error is None else self._cut_off()
         if error is not None and self.call.external and self.call.may_have_been(error):
-            about[UNKNOWN] = True
+            about[UNKNOWN] = about[AGAIN] = True
         elif error is not None or (self.call.is_temporary is not None and self.call.is_temporary(stored)):
             about[AGAIN] = True
         return about or None

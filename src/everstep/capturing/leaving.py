@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from everstep.capturing.exchange import Exchange, wait
 from everstep.capturing.halting import Halted
-from everstep.errors import EverstepError
+from everstep.errors import DivergenceError, EverstepError
+from everstep.model import Status
 from everstep.run import flow
 from everstep.run.lanes import Lane
 
@@ -52,3 +53,18 @@ def end_open_calls(session: Any, *, completes: bool) -> bool:
         except Halted:
             may_end = False
     return may_end
+
+
+def end_block(session: Any, error: BaseException | None) -> None:
+    """End the run of a program. What a block of code that had not failed fails with goes before what differs by that."""
+    parted: DivergenceError | None = None
+    try:
+        session.end(error)
+    except DivergenceError as found:
+        is_own = isinstance(error, Exception) and not isinstance(error, EverstepError)
+        if session.is_whole or not is_own or session.run.trail.run(session.id).status is Status.FAILED:
+            raise
+        parted = found
+    if parted is not None and error is not None:
+        error.add_note(f"everstep: {parted}")
+        raise error

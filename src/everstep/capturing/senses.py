@@ -66,7 +66,9 @@ class Senses:
         self.well = None
         if self._seed is not None:
             self.well = entropy.Well([(0, self._seed), *_later_seeds(life, rows)], self.progress)
-        self.timers = sleeping.Timers(run, replays=self.clock.replays, on_record=sleeping.fired(rows))
+        self.timers = sleeping.Timers(
+            run, replays=self.clock.replays, on_record=sleeping.fired(rows, run.journal.taken_back)
+        )
         self._jumps = dict(_said(rows, JUMP))
         self._known = rows[-1].seq if rows else -1
         self._goes_on = life.resumed

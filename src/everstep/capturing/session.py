@@ -15,7 +15,7 @@ from everstep.capturing.cancelling import Cancelling
 from everstep.capturing.command import CAPTURED, CHILDREN
 from everstep.capturing.exchange import Exchange, wait
 from everstep.capturing.halting import Host, halted_in, is_halt
-from everstep.capturing.leaving import end_open_calls
+from everstep.capturing.leaving import end_block, end_open_calls
 from everstep.capturing.seams import signals
 from everstep.capturing.stubborn import Patience, when_idle
 from everstep.capturing.threads import Gate, look_up
@@ -346,7 +346,7 @@ def captured(trail: Trail, run_id: str | None, program: Program, how: How) -> It
         error = taken_out.__cause__ or Suspended()
     finally:
         CURRENT.reset(token)
-    session.end(error)
+    end_block(session, error)
 
 
 def _begun(trail: Trail, run_id: str | None, program: Program, how: How) -> Life:

@@ -14,7 +14,7 @@ Loops that do not wait by a selector (uvloop, Windows' own) keep their timers.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Sequence
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -23,7 +23,7 @@ from everstep import actual
 from everstep.capturing import stillness
 from everstep.capturing.clock import Hand, looked_at
 from everstep.codec.chain import Entry
-from everstep.journal.track import FIRED, metadata_of
+from everstep.journal.track import ASKED, FIRED, lane_of, metadata_of
 from everstep.run.execution import Execution
 from everstep.run.lanes import Lane
 from everstep.trail.late import Late, asyncio
@@ -47,11 +47,25 @@ class Fired(NamedTuple):
     ns: int | None = None  # the clock of the day then: for how long it was set may follow from time that code took
 
 
-def fired(entries: Iterable[Entry]) -> dict[_Id, Fired]:
-    """The timers on record that ended."""
+def fired(entries: Sequence[Entry], taken_back: Collection[int]) -> dict[_Id, Fired]:
+    """The timers on record that ended; but for those that ended a call which is `taken_back`: it may be in time now."""
     needle = FIRED.encode()  # few rows have some, and to read what a row says takes longer than to search it
     rows = (metadata_of(entry).get(FIRED) or () for entry in entries if needle in entry.meta)
-    return {(lane, number): Fired(mark, *ns) for row in rows for mark, lane, number, *ns in row}
+    found = {(lane, number): Fired(mark, *ns) for row in rows for mark, lane, number, *ns in row}
+    for entry in entries if taken_back and found else ():
+        asked = metadata_of(entry).get(ASKED) if entry.seq in taken_back else None
+        if asked is not None:
+            path = lane_of(entry)
+            beside = [known for known in found if asked < found[known].mark < entry.seq and _is_around(known[0], path)]
+            for known in beside:
+                del found[known]
+    return found
+
+
+def _is_around(one: str, other: str) -> bool:
+    """Whether one of two lanes was spawned by the other, or both are the same."""
+    shorter, longer = sorted((one, other), key=len)
+    return not shorter or shorter == longer or longer.startswith(f"{shorter}/")
 
 
 class Timers:

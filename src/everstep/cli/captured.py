@@ -139,9 +139,12 @@ def _told_replay(session: Session, said: dict[str, Any]) -> int:
     report = session.report
     assert report is not None  # noqa: S101 - it was replayed
     if said.get("json"):
-        _output(said).data(replay=report.to_dict())
+        _output(said).data(replay=report.to_dict(import_module("everstep.cli.plain").change))
     else:
         _say(report)
+        if report.first is not None and report.first.seq is None:  # it makes a call more than there are on record
+            head = cast("Trail", session.run.trail).run(session.id).head
+            _say(f"next: {_forking(said, session.id, session.fork_at(head))}")
         if report.first is not None and report.first.seq is not None:
             _say(f"next: {_command(said, 'show', f'{session.id}@{report.first.seq}')}")
             first = min(each.seq for each in report.divergences if each.seq is not None)  # lenient goes on to others

@@ -119,7 +119,11 @@ def _tell(here: Session, report: ReplayReport) -> None:
 )
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="Change an input, from there on.")
 @click.option("--outcome", metavar="SEQ=VALUE", help="Fork at this step, as if it had given VALUE.")
-@click.option("--failure", metavar="SEQ=TEXT", help="Fork at this step, as if it had failed with TEXT, or TYPE: TEXT.")
+@click.option(
+    "--failure",
+    metavar="SEQ=TEXT",
+    help="Fork at this step, as if it had failed with TEXT, or TYPE: TEXT, as in `2=httpx.ReadTimeout: slow`.",
+)
 @click.option("--reuse", is_flag=True, help=_REUSE)
 @children_option
 @options

@@ -61,6 +61,7 @@ class Journal:
         self.pauses: dict[int, Recorded] = {}
         self.ended_at: int | None = None  # the run had ended here, and was taken up again
         self.failures: list[Entry] = []  # that were asked for anew then
+        self.taken_back: set[int] = set()  # rows of steps that failed or were cancelled, and are asked for anew
         self.forks: list[Entry] = []  # where it was forked, with what was changed there
         self.shared = -1  # up to here it belongs to another run too, whose code need not be this one
         self.marks: list[float] = []  # where timers ended, as seqs go
@@ -196,31 +197,24 @@ class Journal:
         self._forget_refusals()
 
     def _forget_refusals(self) -> None:
-        """Take back what ended lanes of a run that failed, and may be answered otherwise when it is asked again.
-
-        But for effects that may have happened all the same: nobody knows that, and so somebody is asked.
-        """
+        """Take back what ended lanes of a run that failed, and may be answered otherwise when it is asked again."""
         for scope, lanes in list(self.scopes.items()):
             for track in list(lanes.values()):
-                position = len(track.steps)
-                while position and track.steps[position - 1].again:
-                    position -= 1
+                position, rows = track.refused_from()
+                self.taken_back |= rows
                 if position < len(track.steps):
                     self.cut(scope, track, position)
-                last = track.steps[-1] if track.steps else None
-                if last is not None and last.outcome is not None and metadata_of(last.outcome).get(UNKNOWN):
-                    self.failures.append(last.outcome)
-                    last.outcome, last.reopened, last.intent = None, last.attempt, True
 
     def _reopen(self, scope: int | None, track: Track, step: Recorded) -> list[int]:
         """Have a failed step asked for anew. The failed steps inside that its failure came from."""
         failure, position = step.outcome, track.steps.index(step)
         assert failure is not None  # noqa: S101 - it is known as failed by it
         self.failures.append(failure)
+        self.taken_back.add(failure.seq)
         unknown, inside = metadata_of(failure).get(UNKNOWN), step.id in self.scopes
         if unknown or (step.id is not None and step.id not in self.pauses and (inside or not step.intent)):
             # Its code runs again, over what it had recorded. A question that nobody answered is asked anew.
-            step.outcome, step.reopened, step.intent = None, step.attempt, bool(unknown)
+            step.reopen(unknown=bool(unknown))
             self._drop_cancelled(step.id)  # it was its end
         for known in [] if track.unordered else track.steps[:position]:
             if known.outcome is not None and known.outcome.seq > failure.seq:
@@ -318,6 +312,8 @@ class Journal:
 
     def _ask_again(self, scope: int | None, track: Track, position: int) -> None:
         step = track.steps[position]
+        if step.cancelled is not None:
+            self.taken_back.add(step.cancelled)
         step.cancelled = None
         self.cut(scope, track, position, whole=step.outcome is None and step.id is None)
 

@@ -21,10 +21,11 @@ AGAIN = "again"  # of an outcome: if the run fails right after it, it is asked f
 CANCELS = "cancels"  # of a failure: a cancellation by what the step awaited; if the code ended by it, it is asked anew
 TURNS = "turns"  # of an awaited outcome in parts: when each of them was there, between which rows
 # And to the program of the run, if it is captured.
+ASKED = "asked"  # of a call that failed or was cancelled: its place in the order, when it was asked for
 FIRED = "fired"  # the timers that ended before it, each with its place in the order
 JUMP = "jump"  # after which row the clock showed another time than that row's
 SEED = "seed"  # what its chance is derived from, in the first row of the run, and of a fork
-STEERS = frozenset({AGAIN, TURNS, FIRED, JUMP, SEED})  # what a replay goes by, and nobody reads
+STEERS = frozenset({AGAIN, ASKED, TURNS, FIRED, JUMP, SEED})  # what a replay goes by, and nobody reads
 
 
 class Recorded:
@@ -52,6 +53,10 @@ class Recorded:
         self.cancelled: int | None = None  # the row that says so; an outcome, if there is one, came too late
         self.reopened: int | None = None  # the run failed because of it, after so many attempts, and was taken up again
 
+    def reopen(self, *, unknown: bool) -> None:
+        """Have it asked for anew; or somebody, if nobody knows whether it took effect."""
+        self.outcome, self.reopened, self.intent, self.again = None, self.attempt, unknown, False
+
 
 class Track:
     """A lane as the record has it: its steps in order."""
@@ -77,6 +82,23 @@ class Track:
             self.by_name[known.name, known.index, known.digest] = known
         self.upto = len(self.steps)
         return self.by_name.get((name, index, digest))
+
+    def refused_from(self) -> tuple[int, set[int]]:
+        """From where on its last steps may be answered otherwise when asked for anew; with the rows of their outcomes.
+
+        The last that may have taken effect though it failed is reopened, and stays: somebody is asked about it.
+        """
+        position = len(self.steps)
+        rows = set[int]()
+        while position and self.steps[position - 1].again:
+            step = self.steps[position - 1]
+            if step.outcome is not None:
+                rows.add(step.outcome.seq)
+                if metadata_of(step.outcome).get(UNKNOWN):
+                    step.reopen(unknown=True)
+                    break
+            position -= 1
+        return position, rows
 
     def take(self, name: str, digest: bytes | None) -> Recorded | None:
         """For a lane without order: a record that fits and was not taken yet."""
@@ -121,6 +143,11 @@ def flags_of(entry: Entry) -> int:
 def metadata_of(entry: Entry) -> dict[str, Any]:
     """What a row says under names: what its writer noted, of its step or of its run."""
     return record.read_meta(entry)[record.METADATA] or {}
+
+
+def lane_of(entry: Entry) -> str:
+    """The path of the lane that a row is of, in its step."""
+    return record.read_meta(entry)[record.LANE] or ""
 
 
 def divergence(track: Track, position: int, name: str, digest: bytes | None) -> DivergenceError:

@@ -161,6 +161,10 @@ class Turnstile:
         self._marked = max(seq, self._marked) + _BETWEEN
         return self._marked
 
+    def place(self, seq: int) -> float:
+        """Where in the order we are, after this row: whatever comes is marked as later."""
+        return max(seq, self._marked)
+
     def next_mark(self) -> float | None:
         """The place of a timer, if that is what comes next."""
         first = self._first()

@@ -63,7 +63,7 @@ def unknown_prompt(step: StepRecord) -> str:
             named = (f"{name}={brief(value, _WIDE)}" for name, value in step.inputs.items())
             given = f", given {cut(', '.join(named), 3 * _WIDE)}"
     return (
-        f"The run was cut off inside the external step {step.name!r}{given}, and nobody knows whether it took effect. "
+        f"The run has no outcome of the external step {step.name!r}{given}, and nobody knows whether it took effect. "
         "If it did, say what it returned; if not, have it tried again."
     )
 
