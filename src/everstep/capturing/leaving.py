@@ -56,7 +56,7 @@ def end_open_calls(session: Any, *, completes: bool) -> bool:
 
 
 def end_block(session: Any, error: BaseException | None) -> None:
-    """End the run of a program. What a block of code that had not failed fails with goes before what differs by that."""
+    """End the run of a program. What a block fails with that had not failed goes before what differs by that."""
     parted: DivergenceError | None = None
     try:
         session.end(error)

@@ -122,7 +122,7 @@ def _tell(here: Session, report: ReplayReport) -> None:
 @click.option(
     "--failure",
     metavar="SEQ=TEXT",
-    help="Fork at this step, as if it had failed with TEXT, or TYPE: TEXT, as in `2=httpx.ReadTimeout: slow`.",
+    help="As if it had failed with TEXT, or TYPE: TEXT, as `2=httpx.ReadTimeout: slow`.",
 )
 @click.option("--reuse", is_flag=True, help=_REUSE)
 @children_option
