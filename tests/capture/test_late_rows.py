@@ -25,29 +25,45 @@ SECRET = "sk-" + "proj-4f6d1c0a9b8e7d2c5b3a1f0e9d8c7b6a5f4e3d2c"
 
 
 @pytest.mark.parametrize("moment", [0, 0.5])
-@pytest.mark.parametrize("unstorable", ["question", "answer"])
-def test_what_cannot_be_stored_fails_the_run_in_a_moment(unstorable: str, moment: float, tmp_path: Path) -> None:
-    calls, half = [], '{"model": "\\ud800"}'
-    asked = {"model": "gpt-test", "messages": deep(300)} if unstorable == "question" else question("Hello")
-    with (
-        answering(half if unstorable == "answer" else "{}") as (url, _),
-        everstep.open(tmp_path / "trail.db") as trail,
-    ):
+def test_an_answer_that_cannot_be_stored_fails_the_run_in_a_moment(moment: float, tmp_path: Path) -> None:
+    calls = []
+    with answering('{"model": "\\ud800"}') as (url, _), everstep.open(tmp_path / "trail.db") as trail:
         with pytest.raises(UnstorableError), capture(trail, "run", durability="async"), httpx.Client() as client:
             for _ in range(2):
-                client.post(f"{url}/v1/chat/completions", json=asked)
+                client.post(f"{url}/v1/chat/completions", json=question("Hello"))
                 calls.append(1)
                 time.sleep(moment)
         assert outcomes(trail) == []
     assert len(calls) == (1 if moment else 2)  # the next call; where none comes in time, the end
 
 
-def deep(levels: int) -> Any:
-    """More lists in one another than can be stored."""
-    found: list[Any] = []
-    for _ in range(levels):
-        found = [found]
-    return found
+def test_an_answer_that_nobody_can_read_is_one_like_others(tmp_path: Path) -> None:
+    with answering("[" * 9_000) as (url, _), everstep.open(tmp_path / "trail.db") as trail:
+        with capture(trail, "run", durability="async"), httpx.Client() as client:
+            for _ in range(5):
+                client.post(f"{url}/v1/chat/completions", json=question("Hello"))
+        assert len(outcomes(trail)) == 5
+
+
+def test_what_always_fails_costs_no_row_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the main thread it may have been the handler of a signal, and is tried once more; and then not for ever."""
+    put, drafts = meanwhile._put, []
+
+    def fails(*args: Any, **about: Any) -> Any:
+        drafts.append(1)
+        if len(drafts) > 2:
+            raise TypeError("it cannot be drafted")
+        return put(*args, **about)
+
+    monkeypatch.setattr(meanwhile, "_put", fails)
+    monkeypatch.setattr("everstep.store.commit._NAP", 30.0)  # else the store's thread would come first
+    with ModelServer() as server, everstep.open(tmp_path / "trail.db") as trail:
+        with pytest.raises(TypeError), capture(trail, "run", durability="async"):
+            for number in range(4):
+                httpx.post(f"{server.url}/v1/chat/completions", json=question(f"Question {number}"))
+        trail.close()
+    with everstep.open(tmp_path / "trail.db", read_only=True) as trail:
+        assert len(outcomes(trail)) == 2
 
 
 def drafting(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,8 @@ import requests
 import everstep
 from everstep.capturing import meanwhile
 from everstep.capturing.session import capture
-from everstep.errors import UnstorableError
-from tests.capture.asking import LIBRARIES, TELLS_WHEN_SENT, Post, answering, by_aiohttp, outcomes, question
+from tests.capture.asking import LIBRARIES, TELLS_WHEN_SENT, answering, outcomes, question
 from tests.capture.server import ModelServer
-
-DEEP = '{"model": "gpt-test", "messages": ' + "[" * 600 + "]" * 600 + "}"  # more levels than can be stored
 
 
 @pytest.mark.parametrize("hx", [httpx, httpx2], ids=["httpx", "httpx2"])
@@ -73,34 +69,6 @@ def test_a_trace_that_fails_fails_the_call_as_it_does_without_us(tmp_path: Path)
         assert [step.error.type for step in outcomes(trail) if step.error] == ["ZeroDivisionError"]
 
 
-def ask(post: Post, url: str) -> list[str]:
-    """Two questions, the first of which cannot be stored, and what is drawn by chance after each."""
-    said = []
-    for body in (DEEP, json.dumps(question("Hello"))):
-        try:
-            said.append(post(f"{url}/v1/chat/completions", body))
-        except UnstorableError as refused:
-            said.append(str(refused))
-        said.append(uuid.uuid4().hex)
-    return said
-
-
-@pytest.mark.parametrize("library", TELLS_WHEN_SENT)
-def test_a_question_that_cannot_be_stored_is_refused_and_is_no_step(library: str, tmp_path: Path) -> None:
-    post = TELLS_WHEN_SENT[library]
-    with answering('{"model": "gpt-test"}') as (url, _), everstep.open(tmp_path / "trail.db") as trail:
-        with pytest.raises(RuntimeError), capture(trail, "run"):
-            first = ask(post, url)
-            raise RuntimeError
-        assert "nested deeper" in first[0]
-        assert first[2] == '{"model": "gpt-test"}'
-        assert len(outcomes(trail)) == 1
-        with capture(trail, "run"):  # resumed
-            assert ask(post, url) == first
-        with capture(trail, "run", mode="verify"):
-            assert ask(post, url) == first
-
-
 @pytest.mark.parametrize("library", TELLS_WHEN_SENT)
 def test_a_question_is_looked_at_while_its_answer_is_waited_for(
     library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -134,24 +102,29 @@ def test_a_request_that_is_sent_twice_at_once_is_left_as_it_was(hx: Any, tmp_pat
         assert asyncio.run(program()) is False
 
 
-def test_what_a_library_asks_that_does_not_tell_when_it_was_sent_is_refused_before(tmp_path: Path) -> None:
-    with answering("{}") as (url, asked), everstep.open(tmp_path / "trail.db") as trail, capture(trail, "run"):
-        with pytest.raises(UnstorableError):
-            asyncio.run(by_aiohttp(f"{url}/v1/chat/completions", DEEP))
-        assert asked == []
-
-
-@pytest.mark.parametrize("body", ['{"model": "m", "messages": "\\ud83d, and no more"}', "[" * 5_000 + "]" * 5_000])
-def test_what_json_can_say_and_no_value_can_is_recorded_as_it_was_sent(body: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"model": "m", "messages": "\\ud83d, and no more"}',
+        *('{"model": "m", "messages": ' + "[" * levels + "]" * levels + "}" for levels in (210, 300, 600)),
+        "[" * 5_000 + "]" * 5_000,
+        '{"emoji": "\\ud83d\\ude00", "deep": ' + "[" * 984 + "]" * 984 + "}",
+    ],
+    ids=["half", "210", "300", "600", "5000", "984"],
+)
+@pytest.mark.parametrize("durability", ["sync", "async"])
+def test_what_json_can_say_and_no_value_can_is_recorded_as_it_was_sent(
+    body: str, durability: Any, tmp_path: Path
+) -> None:
     """Half a character, and more levels than Python can read: programs get through with them, so they do here."""
     with everstep.open(tmp_path / "trail.db") as trail:
-        with answering("{}") as (url, asked), capture(trail, "run"):
+        with answering("{}") as (url, asked), capture(trail, "run", durability=durability):
             assert requests.post(f"{url}/v1/chat/completions", data=body, timeout=60).text == "{}"
         assert asked == [body.encode()]
         [step] = outcomes(trail)
         [kept] = [each.inputs["body"] for each in trail.steps("run") if "body" in (each.inputs or {})]
         assert kept == body
-        assert step.name == ("openai chat" if body.startswith("{") else "POST 127.0.0.1")
+        assert step.name == ("openai chat" if '"model"' in body and len(body) < 2_000 else "POST 127.0.0.1")
         with capture(trail, "run", mode="verify"):
             assert requests.post(f"{url}/v1/chat/completions", data=body, timeout=60).text == "{}"
 

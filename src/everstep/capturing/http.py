@@ -19,6 +19,7 @@ from everstep.capturing.sizes import by_lines, by_placeholders
 from everstep.capturing.telemetry import is_telemetry
 from everstep.policy.redaction import PLACEHOLDER
 from everstep.trail import providers
+from everstep.trail.schemas import nests
 
 Headers = list[tuple[str, str]]
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # they change nothing, so they may go again
@@ -38,6 +39,7 @@ _LAST_EVENT = re.compile(
     rb"(?:^|\n)(?:data: ?\[DONE\]|event: ?(?:message_stop|response\.(?:completed|failed|incomplete))\r?\ndata:[^\r\n]*)"
     rb"(?:\r?\n){2}\Z"
 )
+_DEEPEST = 200  # levels of what a body says
 _HALVES = (b"\\ud", b"\\uD")  # what half a character may begin with in JSON
 # Errors that say that nothing was sent: of httpx and httpx2, of urllib3, of aiohttp, and of Python.
 _UNSENT = frozenset(
@@ -95,7 +97,7 @@ def request(
     if body:
         # What begins as JSON is taken for it whatever its headers say, and to look into them takes some time.
         said = _asked(body, "" if body.startswith(_JSON_BEGINS) else headers.get("content-type", ""))
-        asked["body"] = said if _is_whole_text(said, body) else body.decode()
+        asked["body"] = said if _is_storable(said, body) else body.decode()
     model = providers.of(method, parts.path, said)
     name = f"{method} {parts.hostname}" if model is None else model
     external = method not in _SAFE and model is None
@@ -166,13 +168,17 @@ def _asked(body: bytes, kind: str) -> Any:
     return text
 
 
-def _is_whole_text(said: Any, body: bytes) -> bool:
-    """Whether what a body says has no half characters, which cannot be stored. As it was sent it has none."""
-    if isinstance(said, str | bytes) or not any(half in body for half in _HALVES):
+def _is_storable(said: Any, body: bytes) -> bool:
+    """Whether what a body says can be stored: no half characters, not too many levels. As it was sent, it can be."""
+    if isinstance(said, str | bytes):
+        return True
+    if body.count(b"[") + body.count(b"{") > _DEEPEST and nests(said) > _DEEPEST:
+        return False
+    if not any(half in body for half in _HALVES):
         return True
     try:
         json.dumps(said, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, RecursionError):
         return False
     return True
 

@@ -43,6 +43,7 @@ class Pen:
         self._backlog: deque[Callable[[], bool]] = deque()
         self._late: deque[_Late] = deque()  # rows that are to be drafted
         self._is_drafting = False  # the first of them
+        self._stopped: _Late | None = None  # whose draft was left last, perhaps by the handler of a signal
         self._is_soon = False  # the store's thread is about to
         self._owed: Waiter = None  # what such a row gave to wait for
         self._soon = getattr(scribe.store, "soon", None)  # what has something done in a moment, where a store can
@@ -144,13 +145,15 @@ class Pen:
         """Draft one row, under the lock. Whether there was one; not within another, which makes rows of its own."""
         if not self._late or self._is_drafting:
             return False
-        (draft, beside), claim, kept = self._late[0], self._claim, self.beside
+        late, claim, kept = self._late[0], self._claim, self.beside
+        draft, beside = late
         self.beside, self._is_drafting = beside, True
         try:
             if self.failure is None:
                 self._owed = draft() or self._owed
         except BaseException as error:  # what it means is decided here
-            if not isinstance(error, Exception) or is_interrupt(error):
+            is_again, self._stopped = self._stopped is late, late
+            if not isinstance(error, Exception) or (is_interrupt(error) and not is_again):
                 if self._claim is not claim:
                     self._late.popleft()
                 raise

@@ -128,8 +128,8 @@ def events(stored: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for line in _objects(text):
         try:
             found = json.loads(line)
-        except ValueError:
-            continue  # [DONE], or one that was cut off
+        except (ValueError, RecursionError):
+            continue  # [DONE], or one that was cut off, or one that nobody reads
         if isinstance(found, dict):
             yield found
 
