@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
 import threading
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from typing import Any
 
 import httpx
 import pytest
 
+from everstep.capturing import loops
 from everstep.capturing.session import capture
 from everstep.run.lanes import Lane, here
-from everstep.run.turnstile import Turnstile
+from everstep.trail.scribe import Scribe
 from everstep.trail.trail import Trail
 from tests.capture.server import ModelServer
 
@@ -23,15 +26,15 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 @pytest.fixture
 def given_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
-    """An item for each wait for the program that went on for as long as such waits do."""
-    turn, found = Turnstile._turn, []
+    """An item for each call that was waited for as long as such calls are."""
+    lose, found = loops.lose_patience, list[bool]()
 
-    def noted(self: Turnstile, loop: asyncio.AbstractEventLoop, left: int) -> None:
-        if left == 0:
-            found.append(True)
-        turn(self, loop, left)
+    def noted(calls: Collection[Any]) -> None:
+        waited_for = [call for call in calls if not call.lingers]
+        lose(calls)
+        found.extend(True for call in waited_for if call.lingers)
 
-    monkeypatch.setattr(Turnstile, "_turn", noted)
+    monkeypatch.setattr(loops, "lose_patience", noted)
     yield found
     gc.collect()  # what was left to the loop is told of now, not in another test
 
@@ -67,22 +70,23 @@ def test_a_process_that_nobody_ended_is_waited_for_once(trail: Trail, given_up: 
             assert asyncio.run(program()) == first
 
 
-def test_what_a_process_still_says_has_its_turn_like_all_else(trail: Trail, given_up: list[bool]) -> None:
-    """Whoever is before it waited for it to be cleared away, and it for them."""
+def test_nobody_waits_for_what_waits_for_its_turn_behind_them(trail: Trail) -> None:
+    """What a process still says that was given up: those before it waited for it, and it for them, for half a minute."""
 
-    async def program() -> list[list[str]]:
-        async with httpx.AsyncClient(base_url=server.url) as client:
-            others = asyncio.gather(*(asked(client, f"{number}-") for number in range(8)))
-            for _ in range(8):
-                await cancelled("echo a; sleep 0.005; echo b", 0.003)
-            return await others
+    async def program() -> None:
+        await cancelled("sleep 1", 0.1)
+        [call] = session.open_calls
+        seen.append(call.is_left)
+        for ends in ("cancel", "set_result"):
+            call.queued = asyncio.get_running_loop().create_future()
+            seen.append(call.is_left)
+            getattr(call.queued, ends)(*([None] if ends == "set_result" else []))
+            seen.append(call.is_left)
 
-    with ModelServer() as server:
-        with capture(trail, "run"):
-            first = asyncio.run(program())
-        assert len(given_up) < 8
-        with capture(trail, "run", mode="verify"):
-            assert asyncio.run(program()) == first
+    seen: list[bool] = []
+    with capture(trail, "run") as session:
+        asyncio.run(program())
+    assert seen == [True, False, True, False, True]
 
 
 class Collecting(dict[str, int]):
@@ -130,3 +134,60 @@ def test_the_garbage_collector_may_come_while_a_lane_is_made(trail: Trail) -> No
     finally:
         gc.enable()
     assert ended == [1]
+
+
+def lines(client: httpx.Client) -> Iterator[str]:
+    with client.stream("GET", "/lines?n=5") as answer:
+        yield from answer.iter_lines()
+
+
+def stream_left(client: httpx.Client) -> None:
+    """Begin to read a stream that only the garbage collector will close."""
+    found = lines(client)
+    next(found)
+    ring: list[Any] = [found]
+    ring.append(ring)
+
+
+def process_left(_: httpx.Client) -> None:
+    """Begin a process after which only the garbage collector will look."""
+    process = subprocess.Popen(["true"])
+    ring: list[Any] = [process]
+    ring.append(ring)
+    time.sleep(0.3)
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+@pytest.mark.parametrize("leave", [stream_left, process_left])
+def test_the_garbage_collector_may_come_while_a_row_is_drafted(
+    trail: Trail, leave: Callable[[httpx.Client], None], durability: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise 9: what it closes has a row, too, and not in the middle of another."""
+    draft, due = Scribe._draft, [False]
+
+    def collecting(self: Scribe, *args: Any, **about: Any) -> Any:
+        if due[0]:
+            due[0] = False
+            gc.collect()
+        return draft(self, *args, **about)
+
+    def program() -> list[str]:
+        with httpx.Client(base_url=server.url) as client:
+            leave(client)
+            due[0] = True
+            return [client.get(f"/plain/{number}").json()["counter"] for number in range(3)]
+
+    monkeypatch.setattr(Scribe, "_draft", collecting)
+    gc.disable()
+    try:
+        with ModelServer() as server:
+            with capture(trail, "run", durability=durability):
+                said = program()
+            assert not due[0]
+            assert trail.verify("run").ok
+            assert [step.seq for step in trail.steps("run")] == list(range(len(trail.steps("run"))))
+            with capture(trail, "run", mode="verify"):
+                assert program() == said
+    finally:
+        gc.enable()
+        gc.collect()  # what is left is told of now, not in another test

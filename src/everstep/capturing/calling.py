@@ -56,9 +56,16 @@ class Chunks(Iterator[Any]):
         if not exchange.over:
             settle(exchange, exchange.end(error), error)
 
-    @threads.away
     def close(self) -> None:
-        """Read no further. Said also of an answer that was read to its end."""
+        """Read no further. Said also of an answer that was read to its end.
+
+        The garbage collector may say it, too.
+        """
+        if not self.exchange.run.defers(self.exchange.ask.lane, self._close):
+            self._close()
+
+    @threads.away
+    def _close(self) -> None:
         exchange = self.exchange
         try:
             with inside(exchange):

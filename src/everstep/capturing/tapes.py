@@ -49,6 +49,9 @@ class Tape:
 
     def ended(self, status: int) -> None:
         """The program knows that the process has ended, and how: that is its outcome, once all output is there."""
+        exchange = self._chunks.exchange
+        if exchange.run.defers(exchange.ask.lane, functools.partial(self.ended, status)):
+            return
         signals.over(self.transcript.pid, self, self._chunks.exchange.run)
         if self.pump is not None:
             self.pump.exited = True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from everstep.errors import EverstepError, RunStoppedError
 from everstep.run.faults import is_marked, levels
-from everstep.run.lanes import Lane, Scope
+from everstep.run.lanes import Closing, Lane, Scope
 from everstep.run.pen import Pen
 from everstep.run.turnstile import Turnstile
 from everstep.trail.late import asyncio
@@ -47,6 +47,7 @@ class Stoppable:
     root: Lane
     pen: Pen | None
     lock: threading.RLock
+    closing: Closing
     turnstile: Turnstile
 
     def __init__(self) -> None:
@@ -157,6 +158,13 @@ class Stoppable:
         if self.on_halt is not None and not self.closed:
             with suppress(RuntimeError):  # its loop was closed
                 self.on_halt()
+
+    def defers(self, lane: Lane, action: Callable[[], None]) -> bool:
+        """Whether the garbage collector asks for this in the middle of a row: then it is done with a later step."""
+        if not self.lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as threading.Condition asks
+            return False
+        self.closing.add(lane, action)
+        return True
 
     def give_up(self, scope: Scope) -> None:
         """Take no step that belongs to this one any more: it took too long, and its outcome is known."""
