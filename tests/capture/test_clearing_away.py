@@ -71,7 +71,7 @@ def test_a_process_that_nobody_ended_is_waited_for_once(trail: Trail, given_up: 
 
 
 def test_nobody_waits_for_what_waits_for_its_turn_behind_them(trail: Trail) -> None:
-    """What a process still says that was given up: those before it waited for it, and it for them, for half a minute."""
+    """What a process still says that was given up: those before it waited for it, and it for them, half a minute."""
 
     async def program() -> None:
         await cancelled("sleep 1", 0.1)
