@@ -22,6 +22,7 @@ from everstep.capturing.threads import Gate, look_up
 from everstep.codec.chain import Entry
 from everstep.errors import RunFinishedError, RunStoppedError, SealedError, UnknownOutcomeError
 from everstep.model import Durability
+from everstep.run import collecting
 from everstep.run.asked import Ask
 from everstep.run.given import check_word, plain_trail
 from everstep.run.lanes import CURRENT, Lane, here
@@ -227,8 +228,7 @@ class Session:
     def refused_to(self, lane: Lane, error: BaseException) -> None:
         """A lane asked for something in a run that cannot go on. If it does so again and again, its code is taken out.
 
-        With a whole program this does not return then. Perhaps nobody asks again: others may wait for this lane, for
-        ever. That is looked after, too.
+        A whole program does not come back then. Others may wait for this lane, and for ever: that is seen to, as well.
         """
         leave = self.stubborn
         if leave is None:
@@ -323,6 +323,7 @@ def captured(trail: Trail, run_id: str | None, program: Program, how: How) -> It
     sets.install()
     callbacks.install()
     strays.watch()
+    collecting.watch()
     look_up()
     life = _begun(trail, run_id, program, how)
     try:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from everstep.errors import EverstepError, RunStoppedError
+from everstep.run import collecting
 from everstep.run.faults import is_marked, levels
 from everstep.run.lanes import Closing, Lane, Scope
 from everstep.run.pen import Pen
@@ -160,8 +161,8 @@ class Stoppable:
                 self.on_halt()
 
     def defers(self, lane: Lane, action: Callable[[], None]) -> bool:
-        """Whether the garbage collector asks for this in the middle of a row: then it is done with a later step."""
-        if not self.lock._is_owned():  # type: ignore[attr-defined] # noqa: SLF001 - as threading.Condition asks
+        """Whether the garbage collector asks for this, in the middle of anything: then it is done with a later step."""
+        if not collecting.is_at_work():
             return False
         self.closing.add(lane, action)
         return True
