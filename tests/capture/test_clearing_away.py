@@ -167,7 +167,7 @@ IN_THE_MIDDLE = {"a row": (Scribe, "_draft"), "a commit": (GroupCommit, "_lead_o
 def test_the_garbage_collector_may_come_in_the_middle_of(
     middle: str, leave: Callable[[httpx.Client], None], durability: Any, trail: Trail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise 9: what it closes has a row, and not in that of another; nor is it waited for in the middle of a commit."""
+    """Promise 9: what it closes has a row, not in that of another; and it waits for no commit in the middle of one."""
     owner, name = IN_THE_MIDDLE[middle]
     goes_on, due, said = getattr(owner, name), [False], list[Any]()
 
