@@ -79,7 +79,7 @@ def test_answer_without_a_value_shows_the_question_and_what_it_takes(place: Path
     told = said("answer", "asks")
     assert told.endswith("\nasks asks: How many? (a whole number from 1 on)\n  everstep answer asks VALUE\n")
     told = said("answer", "cut")
-    assert "inside the external step 'send'" in told
+    assert "of the external step 'send'" in told
     assert told.splitlines()[-2:] == ["  everstep answer cut VALUE", "  everstep answer cut --retry"]
     assert "it has no open question" in said("answer", "done", code=5)
     assert everstep.open("trail.db", read_only=True).run("asks").status is Status.PAUSED

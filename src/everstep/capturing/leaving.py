@@ -58,10 +58,10 @@ def end_open_calls(session: Any, *, completes: bool) -> bool:
 def end_block(session: Any, error: BaseException | None) -> None:
     """End the run of a program. What a block fails with that had not failed goes before what differs by that."""
     parted: DivergenceError | None = None
+    is_own = isinstance(error, Exception) and not isinstance(error, EverstepError) and session.run.divergence is None
     try:
         session.end(error)
     except DivergenceError as found:
-        is_own = isinstance(error, Exception) and not isinstance(error, EverstepError)
         if session.is_whole or not is_own or session.run.trail.run(session.id).status is Status.FAILED:
             raise
         parted = found
