@@ -52,10 +52,8 @@ _UNSENT = frozenset(
 )  # fmt: skip
 _BLANK = re.compile(rb"\n\r?\n")  # between two events
 _BAD = 400
-_LATER = frozenset(
-    {401, 402, 403, 407, 408, 409, 425, 429}
-)  # answers that may be others when asked again, with another
-_SERVER_ERROR = 500  # key, or later
+# Answers that may be others when asked again, later or with another key.
+_LATER, _SERVER_ERROR = frozenset({401, 402, 403, 407, 408, 409, 425, 429}), 500
 
 
 class Head:
